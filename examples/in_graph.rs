@@ -3,6 +3,7 @@
 //! processes (docs/jobs.md).
 use gannet::job::{DataLink, DataServerConfig, FeedStatus, Heartbeat, JobClient, JobPlan};
 use gannet::optim::Ftrl;
+use gannet::runs::{RunClient, RunIntent, RunRequest};
 use gannet::train::{
     Data, FileDataSource, FileFingerprint, Options, RemoteBackend, RemoteTexts, Scheduled, plan_files, train,
 };
@@ -31,8 +32,21 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
     let config = |at: &str| WorkerConfig::builder([at]).worker(rank).incarnation(incarnation).build();
     let mut link = DataLink::connect(Transports::new(), config(client))?;
     let plan = link.offer()?.plan;
-    let job = JobClient::join(Transports::new(), config(client), rank, plan.clone())?;
+    // The server keeps the registry of runs, which decides whether a worker lives. The client hands out the splits.
+    let request = RunRequest {
+        name: "in-graph".into(),
+        want: RunIntent::Auto,
+        settings: Vec::new(),
+        tables: Vec::new(),
+        at: 0,
+        notes: String::new(),
+        worker_timeout: plan.worker_timeout(),
+    };
+    let run = RunClient::join(Transports::new(), &config(server), rank, request)?;
+    let of_run = WorkerConfig { run: Some(run.id().clone()), ..config(client) };
+    let job = JobClient::join(Transports::new(), of_run, rank, plan.clone())?;
     let started = job.joined().started;
+    run.note_job(job.joined())?;
     let worker = Worker::connect(Transports::new(), config(server))?;
     let (address, table_schema) = (server.to_owned(), schema.clone());
     // Fences a dead incarnation of a worker.
@@ -44,7 +58,7 @@ fn work(server: &str, client: &str, schema: &Schema, rank: u32) -> Result<u64, F
         let table = worker.open_table(&table_schema)?;
         worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)
     });
-    let heartbeat = Heartbeat::begin(job, fence, Arc::default())?;
+    let heartbeat = Heartbeat::begin(&run, job, fence, worker.shared_counters())?;
     let files: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let fingerprints =
         plan.files.iter().map(|file| FileFingerprint::remote(file.bytes, file.print, file.whole)).collect();

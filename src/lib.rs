@@ -175,8 +175,8 @@ pub mod sync {
 pub mod job {
     pub use gannet_node::limits::JOB_WORKERS_MAX;
     pub use gannet_node::{
-        Activity, ActivityKind, DataLink, DataServerConfig, FeedStatus, FenceFn, Heartbeat, HeartbeatReply,
-        JobAnswer, JobClient, JobPlan, JobStatus, Member, PlanFile, Progress, ServedBytes, Split, SplitGrant,
+        Activity, ActivityKind, DataLink, DataServerConfig, FeedStatus, FenceFn, Heartbeat, JobAnswer,
+        JobClient, JobOrders, JobPlan, JobStatus, Member, PlanFile, Progress, ServedBytes, Split, SplitGrant,
         WorkerIncarnation, WorkerState, forget_job,
     };
 }
@@ -221,8 +221,8 @@ pub mod backups {
 /// ```
 pub mod runs {
     pub use gannet_node::{
-        CLIENT, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember, RunRequest,
-        RunSetting, RunsError, TableUse,
+        CLIENT, DeadWorker, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember,
+        RunOrders, RunRequest, RunSession, RunSetting, RunsError, TableUse,
     };
 }
 

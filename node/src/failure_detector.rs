@@ -66,8 +66,6 @@ impl Verdict {
 struct WorkerSigns {
     limits: WorkerLimits,
     heard: Duration,
-    /// A session of it is open, as far as is known.
-    linked: bool,
     /// What it last reported of its work, and since when its progress has not changed.
     work: Activity,
     moved: Duration,
@@ -99,27 +97,14 @@ pub struct FailureDetector {
 }
 
 impl FailureDetector {
-    /// A detector that gives all these workers their full time from `now` on. None has a session yet, so one that died
-    /// meanwhile can be replaced.
-    #[cfg(test)]
-    pub(crate) fn of(
-        workers: impl Iterator<Item = WorkerIncarnation>,
-        limits: WorkerLimits,
-        now: Duration,
-    ) -> FailureDetector {
-        let detector = FailureDetector::default();
-        workers.for_each(|worker| detector.expect(worker, limits, now));
-        detector
-    }
-
     fn state(&self) -> MutexGuard<'_, DetectorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watch(&self, worker: WorkerIncarnation, limits: WorkerLimits, linked: bool, now: Duration) {
+    fn watch(&self, worker: WorkerIncarnation, limits: WorkerLimits, now: Duration) {
         let mut state = self.state();
         let at = state.clock(now);
-        let signs = WorkerSigns { limits, heard: at, linked, work: Activity::default(), moved: at };
+        let signs = WorkerSigns { limits, heard: at, work: Activity::default(), moved: at };
         state.workers.insert(worker, signs);
     }
 
@@ -127,13 +112,13 @@ impl FailureDetector {
     /// worker that is watched keeps its limits: who watches it knows them better.
     pub(crate) fn expect(&self, worker: WorkerIncarnation, limits: WorkerLimits, now: Duration) {
         let known = self.state().workers.get(&worker).map(|signs| signs.limits);
-        self.watch(worker, known.unwrap_or(limits), false, now);
+        self.watch(worker, known.unwrap_or(limits), now);
     }
 
     /// An incarnation of a worker begins. One that is known already was heard.
     pub(crate) fn begin(&self, worker: WorkerIncarnation, limits: WorkerLimits, now: Duration) {
         if !self.hear(worker, now) {
-            self.watch(worker, limits, true, now);
+            self.watch(worker, limits, now);
         } else if let Some(signs) = self.state().workers.get_mut(&worker) {
             signs.limits = limits;
         }
@@ -155,7 +140,7 @@ impl FailureDetector {
         let is_old = when < state.stopped_until;
         let Some(signs) = state.workers.get_mut(&worker) else { return false };
         if !is_old {
-            (signs.heard, signs.linked) = (signs.heard.max(at), true);
+            signs.heard = signs.heard.max(at);
         }
         true
     }
@@ -189,18 +174,6 @@ impl FailureDetector {
         }
     }
 
-    /// The last session of a worker has ended: another process may take its index at once.
-    pub(crate) fn unlink(&self, worker: WorkerIncarnation) {
-        if let Some(signs) = self.state().workers.get_mut(&worker) {
-            signs.linked = false;
-        }
-    }
-
-    /// What a worker last reported of its work.
-    pub(crate) fn work(&self, worker: WorkerIncarnation) -> Activity {
-        self.state().workers.get(&worker).map_or_else(Activity::default, |signs| signs.work)
-    }
-
     /// Whether a worker is alive. `is_awaited`: others wait for it. A worker that is not watched is alive.
     pub(crate) fn verdict(&self, worker: WorkerIncarnation, is_awaited: bool, now: Duration) -> Verdict {
         let state = self.state();
@@ -214,17 +187,11 @@ impl FailureDetector {
         }
     }
 
-    /// Whether a worker has a session and is not silent. Then another process may not take its index.
-    pub(crate) fn is_linked(&self, worker: WorkerIncarnation, now: Duration) -> bool {
-        let linked = self.state().workers.get(&worker).is_some_and(|signs| signs.linked);
-        linked && !self.verdict(worker, false, now).is_dead()
-    }
-
     /// For how long nothing was heard of a worker. It counts from now on if the worker is not watched.
     pub(crate) fn silence(&self, worker: WorkerIncarnation, now: Duration) -> Duration {
         let (mut state, limits) = (self.state(), WorkerLimits::of(WORKER_TIMEOUT));
         let at = state.clock(now);
-        let unknown = WorkerSigns { limits, heard: at, linked: false, work: Activity::default(), moved: at };
+        let unknown = WorkerSigns { limits, heard: at, work: Activity::default(), moved: at };
         at.saturating_sub(state.workers.entry(worker).or_insert(unknown).heard)
     }
 

@@ -106,7 +106,6 @@ proptest! {
                 prop_assert_eq!(detector.verdict(worker(rank), true, at(now)), want(true));
                 prop_assert_eq!(detector.verdict(worker(rank), false, at(now)), want(false));
                 prop_assert_eq!(detector.silence(worker(rank), at(now)), at(one.silent));
-                prop_assert_eq!(detector.is_linked(worker(rank), at(now)), !silent);
             }
         }
     }
@@ -123,13 +122,10 @@ fn all_handles_are_of_one_detector() {
     assert!(other.hear(worker(1), SECOND * 9));
     assert_eq!(detector.verdict(worker(1), false, SECOND * 19), Verdict::Alive);
     assert!(other.verdict(worker(1), false, SECOND * 20).is_dead());
-    // A worker that is expected after a restart is not linked: another process may take its index.
+    // A worker that is expected after a restart has its full time.
     detector.expect(worker(3), limits, SECOND);
-    assert!(!other.is_linked(worker(3), SECOND) && !other.verdict(worker(3), false, SECOND).is_dead());
-    other.hear(worker(3), SECOND);
-    assert!(detector.is_linked(worker(3), SECOND));
-    detector.unlink(worker(3));
-    assert!(!other.is_linked(worker(3), SECOND));
+    assert!(!other.verdict(worker(3), false, SECOND * 11).is_dead());
+    assert!(other.verdict(worker(3), false, SECOND * 12).is_dead());
 }
 
 /// The memory of a detector is bounded: it forgets workers of which nothing was heard for days.

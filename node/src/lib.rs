@@ -49,12 +49,12 @@ pub use partition::{ScatteredPartitions, scatter_partitions};
 #[cfg(any(test, feature = "test-support"))]
 pub use random::{SeededRandomness, seed_randomness};
 pub use runs::{
-    CLIENT, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting, RunsError,
-    TableUse,
+    CLIENT, DeadWorker, Registry, Run, RunAlone, RunDecision, RunId, RunIntent, RunMember, RunSetting,
+    RunsError, TableUse,
 };
 pub use scheduler::data_server::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
 pub use scheduler::job_plan::{JobPlan, PlanFile, Split};
-pub use scheduler::job_state::HeartbeatReply;
+pub use scheduler::job_state::JobOrders;
 pub use scheduler::leases::SplitGrant;
 pub use scheduler::member::{Activity, ActivityKind, Member, Progress, WorkerIncarnation, WorkerState};
 pub use scheduler::table_records::{ShardHolder, TableRecord};
@@ -73,6 +73,7 @@ pub use token::{Token, TokenError};
 pub use worker::{
     CacheConfig, CacheUse, Counters, DataLink, DataName, DataOffer, FenceFn, Heartbeat, JobAnswer, JobClient,
     JobStatus, NEXT_INCARNATION, NO_INCARNATION, OneSided, Places, PullId, Pulled, PushId, PushRows,
-    ReadPathChoice, RemoteCoordinator, RowCache, RunClient, RunRequest, SeenPushes, SharePlace, Staleness,
-    TableId, TableStatus, TextChunk, WaitingFor, WireType, Worker, WorkerBuilder, WorkerConfig,
+    ReadPathChoice, RemoteCoordinator, RowCache, RunClient, RunOrders, RunRequest, RunSession, SeenPushes,
+    SharePlace, Staleness, TableId, TableStatus, TextChunk, WaitingFor, WireType, Worker, WorkerBuilder,
+    WorkerConfig,
 };

@@ -251,6 +251,8 @@ pub const DETECTOR_TIDIED: Duration = Duration::from_secs(3600);
 pub const FENCE_TURN: Duration = Duration::from_secs(5);
 /// How long a worker waits for the session of an earlier incarnation, or of another process, to end.
 pub const TAKEN_PATIENCE: Duration = Duration::from_secs(1);
+/// How often it asks meanwhile.
+pub const TAKEN_ASKED_EVERY: Duration = Duration::from_millis(50);
 /// Tasks that a worker may hold: the one that it trains and the one that it reads ahead.
 pub const HELD_MAX: usize = 2;
 /// Barriers with waiting workers.

@@ -6,14 +6,14 @@ use super::failure::{INPUT, PEER, SYSTEM};
 use super::metrics::{Metrics, Training};
 use super::model::{self, Notes};
 use super::report::{self, ProgressDisplay};
-use super::runs::Account;
+use super::runs::{Account, InRun};
 use super::validation::Validator;
 use super::{
     Failure, input, job, lbfgs, remote_worker, runs, saved_model, security, server, signals, sync_flags,
     tasks, train,
 };
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
-use gannet::runs::RunSetting;
+use gannet::runs::{RunMember, RunSetting};
 use gannet::storage::Stats;
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 /// The pusher id of the client at the servers. It only reads, and no worker has such an index.
 const READER: u64 = u32::MAX as u64 - 1;
 const POLL_EVERY: Duration = Duration::from_millis(50);
+/// How often it asks which workers live.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long the client of a failed job waits for its workers to read the error.
 const FAILURE_WAIT: Duration = Duration::from_secs(5);
 
@@ -144,6 +146,8 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         timeout,
         format,
         columns,
+        run: &run,
+        asked: None,
     };
     let worked = line.connect(&metrics).and_then(|worker| {
         let opened = match sync_flags::is_damped(&args.job, push)? {
@@ -263,6 +267,9 @@ struct ServedJob<'a> {
     timeout: Duration,
     format: &'static str,
     columns: Option<Columns>,
+    run: &'a InRun,
+    /// When the registry was asked who lives, and whether a worker did.
+    asked: Option<(Instant, bool)>,
 }
 
 /// Sums the reports of all workers: examples, their mean loss, examples a second.
@@ -357,7 +364,7 @@ impl ServedJob<'_> {
             if let Some(why) = job.as_ref().and_then(|job| job.failed.clone()) {
                 return Err(Failure::new(INPUT, why));
             }
-            if job.as_ref().is_some_and(|job| job.live) {
+            if job.as_ref().is_some_and(|job| job.live) && self.has_live_worker() {
                 alone_since = Instant::now();
             }
             if let Some(job) = &job {
@@ -396,6 +403,21 @@ impl ServedJob<'_> {
                 ));
             }
             std::thread::sleep(POLL_EVERY);
+        }
+    }
+
+    /// Whether a worker of the job lives, as the registry of runs says. It is asked once in a while.
+    fn has_live_worker(&mut self) -> bool {
+        match self.asked {
+            Some((at, lives)) if at.elapsed() < ASK_EVERY => lives,
+            _ => {
+                let is_worker =
+                    |member: &RunMember| member.live && member.incarnation.rank != gannet::runs::CLIENT;
+                let members = self.run.client().members();
+                let lives = members.is_ok_and(|members| members.iter().any(is_worker));
+                self.asked = Some((Instant::now(), lives));
+                lives
+            }
         }
     }
 

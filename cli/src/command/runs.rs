@@ -6,7 +6,7 @@ use super::failure::{INPUT, PEER, SYSTEM};
 use super::job::{POLL_EVERY, WorkerConnection, pusher};
 use super::report::counted;
 use super::{Failure, settings, sync_flags};
-use gannet::job::PlanFile;
+use gannet::job::{JobAnswer, PlanFile};
 use gannet::runs::{Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunRequest, RunSetting};
 use gannet::storage::Store;
 use gannet::table::TableId;
@@ -225,6 +225,11 @@ impl InRun {
         }
     }
 
+    /// The membership of this process in the run.
+    pub fn client(&self) -> &RunClient<Transports> {
+        &self.client
+    }
+
     /// The server that keeps the registry of the run.
     pub fn registry(&self) -> &str {
         self.client.server()
@@ -272,8 +277,8 @@ impl InRun {
     }
 
     /// Notes which job trains the run by splits. Another one is refused: its scheduler has lost what was trained.
-    pub fn note_job(&self, number: u64) -> Result<(), Failure> {
-        self.client.note_job(number).map_err(|error| match error {
+    pub fn note_job(&self, job: &JobAnswer) -> Result<(), Failure> {
+        self.client.note_job(job).map_err(|error| match error {
             WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::new(INPUT, text),
             error => error.into(),
         })

@@ -8,7 +8,7 @@ use super::remote_worker::DataClient;
 use super::runs::InRun;
 use super::{Failure, input, sync_flags};
 use gannet::job::JOB_WORKERS_MAX;
-use gannet::job::{FenceFn, Heartbeat, JobClient, JobPlan, PlanFile, WorkerIncarnation};
+use gannet::job::{FenceFn, Heartbeat, JobAnswer, JobClient, JobPlan, PlanFile, WorkerIncarnation};
 use gannet::runs::RunSetting;
 use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
 use gannet::worker::{Refusal, WorkerError};
@@ -28,8 +28,8 @@ pub struct InJob {
     is_remote: bool,
     /// The tables that it trains.
     schemas: Vec<Schema>,
-    /// The number of the job.
-    number: u64,
+    /// What the scheduler answered.
+    answer: JobAnswer,
 }
 
 /// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
@@ -148,20 +148,24 @@ pub fn join(
         }
     };
     // The server that keeps the run's registry keeps the state of its job, too, at whatever address it is.
-    let server = named_scheduler(job).unwrap_or(run.registry());
-    let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
-    let membership =
-        JobClient::join(net.clone(), own, job.task_index, plan).map_err(|error| match error {
-            // The other workers were started with other settings.
-            WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
-            error => error.into(),
-        })?;
-    let joined = membership.joined();
+    let client_of_job = match named_scheduler(job).filter(|server| *server != run.registry()) {
+        None => JobClient::join_beside(run.client().session(), plan),
+        Some(server) => {
+            let own = WorkerConfig { servers: vec![server.to_owned()], ..config.clone() };
+            JobClient::join(net.clone(), own, job.task_index, plan)
+        }
+    };
+    let client_of_job = client_of_job.map_err(|error| match error {
+        // The other workers were started with other settings.
+        WorkerError::Refused { refusal: Refusal::Mismatch, .. } => Failure::input(error.to_string()),
+        error => error.into(),
+    })?;
+    let joined = client_of_job.joined().clone();
     if joined.done > 0 {
         tracing::info!(done = joined.done, tasks = joined.tasks, "the job continues");
     }
     let fence = fence_fn(net.clone(), config.clone(), schemas.to_vec());
-    let heartbeat = Heartbeat::begin(membership, fence, line.counters.clone())
+    let heartbeat = Heartbeat::begin(run.client(), client_of_job, fence, line.counters.clone())
         .map_err(|error| Failure::new(super::failure::SYSTEM, error.to_string()))?;
     let is_remote = client.is_some();
     let scheduled = Arc::new(match client {
@@ -169,7 +173,7 @@ pub fn join(
         None => Scheduled::new(heartbeat, joined.started),
     });
     options.splits = Some((scheduled.clone(), fingerprints));
-    Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec(), number: joined.started })
+    Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec(), answer: joined })
 }
 
 /// The fingerprints of the data files, which must not change from here on.
@@ -207,7 +211,7 @@ fn fence_fn(net: Transports, config: WorkerConfig, schemas: Vec<Schema>) -> Fenc
 impl InJob {
     /// Refuses a job that is not the one that has trained the rows of the run so far.
     pub fn check_number(&self, run: &InRun) -> Result<(), Failure> {
-        run.note_job(self.number)
+        run.note_job(&self.answer)
     }
 
     /// Opens the job's tables and reports their identity to the scheduler. If these are not the rows that the job has
@@ -280,7 +284,7 @@ impl InJob {
 
     /// Whether this worker tests and saves during the training.
     pub fn is_chief(&self) -> bool {
-        !self.is_remote && self.scheduled.heartbeat().beat_now().is_ok_and(|orders| orders.chief)
+        !self.is_remote && self.scheduled.heartbeat().report_now().is_ok_and(|orders| orders.chief)
     }
 
     /// Whether this worker tests and saves, now that all data is trained. If it does not, it waits until another worker

@@ -5,7 +5,7 @@ use super::frames::{Choices, PUSHERS};
 use crate::frames::control;
 use crate::frames::{BookFrame, FeedFrame, FrameKind, RunFrame, any_head};
 use crate::limits::FEED_BYTES_MAX;
-use crate::runs::{JoinV1, RunActionV1, RunIntent, RunRequestV1, RunSetting};
+use crate::runs::{JoinV1, RunActionV1, RunBeatV2, RunIntent, RunRequestV1, RunSetting};
 use crate::scheduler::data_server::DataRequest;
 use crate::scheduler::job_plan::{JobPlan, PlanFile};
 use crate::scheduler::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
@@ -24,7 +24,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     let text = |choices: &mut Choices<'_>| "x".repeat(choices.below(2000) as usize);
     let what = match choices.below(9) {
         0 | 1 => SchedulerActionV1::Register { plan: plan(choices) },
-        2 => SchedulerActionV1::BeatV2 {
+        2 => SchedulerActionV1::ReportV3 {
             progress: Progress {
                 clock: choices.word(),
                 loss: f64::from_bits(choices.word()),
@@ -36,7 +36,7 @@ pub(super) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         },
         3 => SchedulerActionV1::Take { holding: vec![choices.below(5); choices.below(4) as usize] },
         4 => SchedulerActionV1::Done { index: choices.word(), examples: choices.below(100) },
-        5 => SchedulerActionV1::Fenced { dead: incarnation(choices) },
+        5 => SchedulerActionV1::FencedV2 { dead: incarnation(choices), acked: vec![(0, 1)] },
         6 => SchedulerActionV1::Meet { name: text(choices) },
         7 => SchedulerActionV1::Fail { why: text(choices) },
         _ => [SchedulerActionV1::Leave, SchedulerActionV1::Status, SchedulerActionV1::Saved]
@@ -74,8 +74,11 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
             timeout_ms: choices.word(),
         }),
         2 => {
-            let (batches, timeout_ms, progress) = (choices.word(), choices.word(), choices.word());
-            RunActionV1::Beat { generation, batches, timeout_ms, progress }
+            let (batches, timeout_ms) = (choices.word(), choices.word());
+            let acked = vec![(choices.below(5), choices.word()); choices.below(400) as usize];
+            let progress = (choices.below(2) == 0).then(|| Progress { acked, ..Progress::default() });
+            let work = Activity { doing: ActivityKind::Learning, progress: choices.word() };
+            RunActionV1::BeatV2 { generation, beat: RunBeatV2 { batches, timeout_ms, work, progress } }
         }
         3 => RunActionV1::Done { generation },
         4 => {
@@ -89,11 +92,13 @@ pub(super) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
                 RunActionV1::List,
                 look,
                 RunActionV1::Withdraw { generation },
-                RunActionV1::Job { generation, number: choices.below(3) },
+                RunActionV1::JobV2 { generation, number: choices.below(3), unfenced: vec![incarnation; 3] },
                 RunActionV1::Forget,
                 RunActionV1::Tables,
+                RunActionV1::Fenced { generation, dead: incarnation },
+                RunActionV1::Leave { generation },
             ];
-            others[choices.below(7) as usize].clone()
+            others[choices.below(9) as usize].clone()
         }
     };
     let mut payload = control::seal(&RunRequestV1 { name, incarnation, what });

@@ -2,7 +2,7 @@
 
 use super::messages::{JoinV1, RunActionV1, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
 use super::registry::{Registry, RunDecision};
-use super::registry_model_tests::{NOW, incarnation, open};
+use super::registry_model_tests::{NOW, beat_of, incarnation, open};
 use crate::error::Refusal;
 use crate::limits::{RUN_FORGOTTEN_AFTER, RUNS_MAX};
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn join_frames_of_one_peer_locked_every_new_run_out_for_good() {
         "n1 has been heard of a second later"
     );
     // Its worker is told so, and takes part in no run of this name that another process begins.
-    let beat = RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 1_000, progress: 0 };
+    let beat = beat_of(1, 1_000);
     assert_eq!(ask(&mut registry, ("n0", 1), beat, later, &[]).unwrap_err().0, Refusal::Unknown);
     // A restart remembers it, and gives the others their time again.
     let mut registry = open(Some(folder.path()));
@@ -154,7 +154,7 @@ fn a_worker_that_comes_in_between_finds_no_old_rows() {
     assert_eq!(joined, Ok((RunDecision::Joined, 2, vec!["r.lr".to_owned()])));
     assert_eq!(forget(&mut registry, "r", NOW).unwrap_err().0, Refusal::Mismatch);
     // The worker of before is not in it any more.
-    let beat = RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 1_000, progress: 0 };
+    let beat = beat_of(1, 1_000);
     assert_eq!(ask(&mut registry, ("r", 1), beat, NOW, &[]).unwrap_err().0, Refusal::Fenced);
     registry.closed(2);
     assert_eq!(forget(&mut registry, "r", NOW).unwrap(), ["r.lr", "r.2.lr"]);

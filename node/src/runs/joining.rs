@@ -6,7 +6,7 @@ use crate::error::Refusal;
 use crate::limits::{LATE_TIME, RUN_TABLES_MAX, STATUS_PUSHERS_MAX};
 use crate::scheduler::member::WorkerIncarnation;
 use crate::worker::NO_INCARNATION;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -115,6 +115,7 @@ impl Registry {
         if members >= STATUS_PUSHERS_MAX {
             return Err((Refusal::Limit, format!("{members} workers are in run {name:?}, the limit")));
         }
+        self.check_unfenced(name, incarnation)?;
         let open: Vec<String> = open.iter().chain(&join.left).cloned().collect();
         let left = self.left_behind(name, &join.tables, &open);
         let decided = match self.runs.get(name) {
@@ -284,6 +285,7 @@ impl Registry {
                     members: BTreeMap::new(),
                     finished: None,
                     job: 0,
+                    unfenced: BTreeSet::new(),
                 }
             }
             (RunDecision::Continued | RunDecision::Fresh, Some(run)) => {
@@ -304,10 +306,8 @@ impl Registry {
                 run.tables.push(own_name);
             }
         }
-        run.members.insert(
-            incarnation.rank,
-            RunAdmission { incarnation: incarnation.incarnation, done: decided == RunDecision::Late },
-        );
+        let admission = RunAdmission::new(incarnation.incarnation, decided == RunDecision::Late);
+        run.admit(incarnation.rank, admission);
         if before.as_ref() == Some(&run) {
             return Ok(());
         }
@@ -329,7 +329,7 @@ pub(super) fn next(
     decided: RunDecision,
 ) -> RunRecord {
     let generation = run.generation.saturating_add(1);
-    let id = run.id(name);
+    let (id, unfenced) = (run.id(name), run.to_fence().collect());
     let RunRecord { rows_since, tables, mut to_drop, notes, birth, .. } = run;
     let (begun, rows_since, tables, notes) = match decided {
         RunDecision::Fresh => {
@@ -351,6 +351,7 @@ pub(super) fn next(
         members: BTreeMap::new(),
         finished: None,
         job: 0,
+        unfenced,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The requests to the registry of runs and its replies: frozen structs, which travel and are stored as they are.
 
 use crate::limits::RUN_NAME_BYTES_MAX;
-use crate::scheduler::member::WorkerIncarnation;
+use crate::scheduler::member::{Activity, Progress, WorkerIncarnation};
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// Which rows a worker trains: those of a run, since a generation of it.
@@ -44,6 +44,11 @@ impl RunId {
                 "{name:?} is no name of a run: use 1 to {RUN_NAME_BYTES_MAX} letters, digits, _ and -"
             )),
         }
+    }
+
+    /// Its name, its generation and its birth.
+    pub(crate) fn parts(&self) -> (String, u32, u64) {
+        (self.name.clone(), self.generation, self.birth)
     }
 
     /// The name of one of the run's tables on the servers. No run's name has a dot, so no two runs share a table.
@@ -144,14 +149,10 @@ pub(crate) struct RunRequestV1 {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum RunActionV1 {
     Join(JoinV1),
-    /// A heartbeat, with the number of batches that the worker has trained. The reply has the run's members.
-    Beat {
+    /// A heartbeat. The reply is [`RunReplyV1::OrdersV2`].
+    BeatV2 {
         generation: u32,
-        batches: u64,
-        /// As in [`JoinV1`].
-        timeout_ms: u64,
-        /// Grows with each thing that the worker gets done.
-        progress: u64,
+        beat: RunBeatV2,
     },
     /// The worker has trained its share.
     Done {
@@ -177,15 +178,47 @@ pub(crate) enum RunActionV1 {
     Look {
         tables: Vec<String>,
     },
-    /// The worker trains splits of the job with this number, as its scheduler says.
-    Job {
+    /// The worker trains splits of the job with this number, as its scheduler says. The scheduler knows of these dead.
+    JobV2 {
         generation: u32,
         number: u64,
+        unfenced: Vec<WorkerIncarnation>,
     },
     /// The run is to be forgotten: asked until no table is left to drop.
     Forget,
     /// Asks which tables the server has, and how full they are.
     Tables,
+    /// Every owner of shards refuses this dead incarnation.
+    Fenced {
+        generation: u32,
+        dead: WorkerIncarnation,
+    },
+    /// The worker leaves the job. Every push of it is acknowledged.
+    Leave {
+        generation: u32,
+    },
+}
+
+/// A worker's heartbeat: it lives, does this, and holds these splits.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+pub(crate) struct RunBeatV2 {
+    /// Batches that it has trained.
+    pub(crate) batches: u64,
+    /// As in [`JoinV1`].
+    pub(crate) timeout_ms: u64,
+    /// What it does. The count in it grows with each thing that the worker gets done.
+    pub(crate) work: Activity,
+    /// How far it is in its splits, if a scheduler hands out the data.
+    pub(crate) progress: Option<Progress>,
+}
+
+/// A dead worker that must be fenced. [`RunSession::beat`](crate::RunSession::beat) returns it.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct DeadWorker {
+    /// Which incarnation of which worker.
+    pub incarnation: WorkerIncarnation,
+    /// For each split that it held, how many of its batches every server has acknowledged, as it last reported.
+    pub acked: Vec<(u64, u64)>,
 }
 
 /// A reply of the registry.
@@ -211,9 +244,14 @@ pub(crate) enum RunReplyV1 {
     Taken {
         silent_ms: u64,
     },
-    Members {
+    /// The reply to a heartbeat, and to reports of a member.
+    OrdersV2 {
         finished: bool,
         members: Vec<RunMember>,
+        /// What this worker must fence now.
+        fence: Vec<DeadWorker>,
+        /// Why the job failed, if it did and its scheduler is in the same server.
+        failed: Option<String>,
     },
     Noted,
     Runs {
@@ -258,7 +296,7 @@ pub struct RunMember {
     pub done: bool,
     /// It has a session, and its heartbeats arrive.
     pub live: bool,
-    /// It is dead, as the failure detector says: it was silent for longer than its `--worker-timeout`, or others wait
+    /// It is dead, as the registry has decided: it was silent for longer than its `--worker-timeout`, or others wait
     /// for it and it has made no progress for five of these. A worker whose session has just ended may still come back.
     pub lost: bool,
     /// Batches that it has trained, as it last reported.

@@ -3,6 +3,9 @@
 
 mod alone;
 mod comparison;
+mod dead_workers;
+#[cfg(test)]
+mod dead_workers_tests;
 mod finishing;
 mod forgetting;
 #[cfg(test)]
@@ -22,7 +25,7 @@ mod silence_tests;
 pub(crate) const RUNS: &str = "runs";
 
 pub use alone::LocalRunDecision as RunAlone;
-pub(crate) use messages::{JoinV1, RunActionV1, RunReplyV1, RunRequestV1, is_of_place};
-pub use messages::{Run, RunId, RunIntent, RunMember, RunSetting, TableUse};
+pub use messages::{DeadWorker, Run, RunId, RunIntent, RunMember, RunSetting, TableUse};
+pub(crate) use messages::{JoinV1, RunActionV1, RunBeatV2, RunReplyV1, RunRequestV1, is_of_place};
 pub use registry::{CLIENT, Registry, RunDecision};
 pub use runs_file::RunsError;

@@ -9,12 +9,14 @@
 //! A generation begins once. A worker that joins it later, joins it again, or comes when it is finished takes part in
 //! that generation.
 
-use super::messages::{Run, RunActionV1, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting};
+use super::messages::{
+    Run, RunActionV1, RunBeatV2, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
+};
 use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
 use crate::failure_detector::{FailureDetector, WorkerLimits};
-use crate::limits::{RUN_MEMBERS_LISTED, RUNS_MAX, WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
-use crate::scheduler::member::WorkerIncarnation;
+use crate::limits::{HELD_MAX, RUN_MEMBERS_LISTED, RUNS_MAX, WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
+use crate::scheduler::member::{WorkerIncarnation, WorkerState};
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +75,16 @@ impl RunDecision {
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RunAdmission {
     pub(super) incarnation: u64,
+    /// It has trained its share.
     pub(super) done: bool,
+    pub(super) state: WorkerState,
+}
+
+impl RunAdmission {
+    /// A process that has just come.
+    pub(super) fn new(incarnation: u64, done: bool) -> RunAdmission {
+        RunAdmission { incarnation, done, state: WorkerState::Live }
+    }
 }
 
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -101,6 +112,8 @@ pub(super) struct RunRecord {
     pub(super) finished: Option<RunEnd>,
     /// The number of the job that trains this generation by splits. 0: none has begun.
     pub(super) job: u64,
+    /// Dead incarnations that are not yet fenced at every owner of shards.
+    pub(super) unfenced: BTreeSet<WorkerIncarnation>,
 }
 
 /// Over which session a worker last spoke to the registry.
@@ -110,9 +123,18 @@ pub(super) struct Presence {
     pub(super) session: Option<u32>,
     /// Its session has ended.
     gone: bool,
-    /// Batches that it has trained, and its count of what it got done.
+    /// Batches that it has trained.
     batches: u64,
-    progress: u64,
+    /// It takes part in the job whose splits a scheduler hands out.
+    pub(super) in_job: bool,
+}
+
+/// Why a worker is refused that was declared dead.
+fn given_up(name: &str, rank: u32) -> String {
+    format!(
+        "run {name:?}: worker {rank} was silent for longer than --worker-timeout, or made no progress for several of \
+         them, and has been given up; its tasks go to others: start it again to take part"
+    )
 }
 
 /// The limits of a worker that may be silent for so many milliseconds; 0 if it has not said.
@@ -142,6 +164,8 @@ pub struct Registry {
     pub(super) file: Option<PathBuf>,
     pub(super) runs: BTreeMap<String, RunRecord>,
     pub(super) presences: BTreeMap<(String, u32), Presence>,
+    /// For each split that a worker holds, how many of its batches are acknowledged.
+    pub(super) acked: BTreeMap<(String, WorkerIncarnation), Vec<(u64, u64)>>,
     /// Says which workers are alive.
     pub(super) detector: FailureDetector,
     /// When runs finished, for those that finished since the registry was opened.
@@ -179,10 +203,10 @@ impl Registry {
     /// Gives the members of a running run time to report: they may be alive.
     fn wait_for_members(&mut self, name: &str, now: Duration) {
         let Some(run) = self.runs.get(name).filter(|run| run.finished.is_none()) else { return };
-        for (&rank, member) in run.members.iter().filter(|(_, member)| !member.done) {
+        for (&rank, member) in run.members.iter().filter(|(_, member)| run.awaits(member)) {
             let worker = WorkerIncarnation { rank, incarnation: member.incarnation };
             self.detector.expect(worker, limits(0), now);
-            let presence = Presence { worker, session: None, gone: false, batches: 0, progress: 0 };
+            let presence = Presence { worker, session: None, gone: false, batches: 0, in_job: false };
             self.presences.insert((name.to_owned(), rank), presence);
         }
     }
@@ -265,6 +289,7 @@ impl Registry {
             members: BTreeMap::new(),
             finished: None,
             job: 0,
+            unfenced: BTreeSet::new(),
         };
         self.runs.insert(name.to_owned(), run);
         self.save(name, None).map_err(|(_, why)| why)
@@ -295,15 +320,17 @@ impl Registry {
                     (self.runs.contains_key(&name), left.into_iter().map(|(_, t)| t).collect());
                 return Ok(RunReplyV1::Seen { known, left });
             }
-            RunActionV1::Beat { generation, batches, timeout_ms, progress } => {
+            RunActionV1::BeatV2 { generation, beat } => {
                 self.member(&name, generation, incarnation)?;
-                self.hear(&name, incarnation, session, Some(timeout_ms), now);
-                if let Some(presence) = self.presences.get_mut(&(name.clone(), incarnation.rank))
-                    && (presence.batches, presence.progress) != (batches, progress)
-                {
-                    (presence.batches, presence.progress) = (batches, progress);
-                    self.detector.hear_training(incarnation, now);
-                }
+                self.note_beat(&name, incarnation, session, beat, now);
+            }
+            RunActionV1::Fenced { generation, dead } => {
+                self.member(&name, generation, incarnation)?;
+                self.fenced(&name, dead)?;
+            }
+            RunActionV1::Leave { generation } => {
+                self.member(&name, generation, incarnation)?;
+                self.leave(&name, incarnation)?;
             }
             RunActionV1::Done { generation } => {
                 self.member(&name, generation, incarnation)?;
@@ -315,9 +342,10 @@ impl Registry {
                     }
                 })?;
             }
-            RunActionV1::Job { generation, number } => {
+            RunActionV1::JobV2 { generation, number, unfenced } => {
                 self.member(&name, generation, incarnation)?;
                 self.note_job(&name, number)?;
+                self.note_unfenced(&name, unfenced)?;
             }
             RunActionV1::Finish { generation, rows, at, missing } => {
                 self.member(&name, generation, incarnation)?;
@@ -325,7 +353,32 @@ impl Registry {
             }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
-        Ok(RunReplyV1::Members { finished, members: self.members(&name, now) })
+        let (members, fence) = (self.members(&name, now), self.fences_of(&name, incarnation, now));
+        Ok(RunReplyV1::OrdersV2 { finished, members, fence, failed: None })
+    }
+
+    /// Notes what a member reports with a heartbeat.
+    fn note_beat(
+        &mut self,
+        name: &str,
+        incarnation: WorkerIncarnation,
+        session: u32,
+        beat: RunBeatV2,
+        now: Duration,
+    ) {
+        let RunBeatV2 { batches, timeout_ms, work, progress } = beat;
+        self.hear(name, incarnation, session, Some(timeout_ms), now);
+        self.detector.note(incarnation, work, now);
+        if let Some(presence) = self.presences.get_mut(&(name.to_owned(), incarnation.rank)) {
+            presence.in_job = progress.is_some();
+            if std::mem::replace(&mut presence.batches, batches) != batches {
+                self.detector.hear_training(incarnation, now);
+            }
+        }
+        if let Some(mut progress) = progress {
+            progress.acked.truncate(HELD_MAX);
+            self.acked.insert((name.to_owned(), incarnation), progress.acked);
+        }
     }
 
     /// Notes the number of the job that trains a run by splits, or refuses another job. A scheduler that has lost its
@@ -358,7 +411,10 @@ impl Registry {
             return Err((Refusal::Fenced, text));
         }
         match run.members.get(&incarnation.rank) {
-            Some(known) if known.incarnation == incarnation.incarnation => Ok(()),
+            Some(known) if known.incarnation == incarnation.incarnation => match known.state {
+                WorkerState::Dead => Err((Refusal::Fenced, given_up(name, incarnation.rank))),
+                WorkerState::Live | WorkerState::Left => Ok(()),
+            },
             Some(known) if known.incarnation > incarnation.incarnation => {
                 let text = format!(
                     "run {name:?}: another process has taken the place of worker {}",
@@ -392,8 +448,8 @@ impl Registry {
         }
         let of = (name.to_owned(), worker.rank);
         let before = self.presences.get(&of).filter(|presence| presence.worker == worker);
-        let (batches, progress) = before.map_or((0, 0), |presence| (presence.batches, presence.progress));
-        let presence = Presence { worker, session: Some(session), gone: false, batches, progress };
+        let (batches, in_job) = before.map_or((0, false), |presence| (presence.batches, presence.in_job));
+        let presence = Presence { worker, session: Some(session), gone: false, batches, in_job };
         self.presences.insert(of, presence);
         self.heard.insert(name.to_owned(), self.detector.clock(now));
     }
@@ -418,8 +474,10 @@ impl Registry {
             let (presence, done) = (self.presences.get(&(name.to_owned(), rank)), member.done);
             let batches = presence.map_or(0, |presence| presence.batches);
             let is_awaited = !done && run.members.values().any(|other| other.done);
-            let lost = self.detector.verdict(incarnation, is_awaited, now).is_dead();
-            RunMember { incarnation, done, live: self.is_live(name, rank, now), lost, batches }
+            let is_dead = member.state == WorkerState::Dead;
+            let lost = is_dead || self.detector.verdict(incarnation, is_awaited, now).is_dead();
+            let live = !is_dead && self.is_live(name, rank, now);
+            RunMember { incarnation, done, live, lost, batches }
         };
         run.members.iter().map(member).collect()
     }

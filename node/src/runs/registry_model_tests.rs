@@ -1,6 +1,6 @@
 //! What the registry decides about processes that come to a run, in every order; and the file in which runs are stored.
 
-use super::messages::{JoinV1, RunActionV1, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
+use super::messages::{JoinV1, RunActionV1, RunBeatV2, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
 use super::registry::{Registry, RunDecision};
 use super::runs_file::RunsError;
 use crate::error::Refusal;
@@ -17,6 +17,11 @@ pub(super) fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
+/// A heartbeat of a worker without a job.
+pub(super) fn beat_of(generation: u32, timeout_ms: u64) -> RunActionV1 {
+    RunActionV1::BeatV2 { generation, beat: RunBeatV2 { timeout_ms, ..RunBeatV2::default() } }
+}
+
 pub(super) fn open(folder: Option<&Path>) -> Registry {
     Registry::open(folder, &FailureDetector::default(), NOW).unwrap()
 }
@@ -31,7 +36,7 @@ pub(super) fn ask(
     what: RunActionV1,
     now: Duration,
 ) -> Result<RunReplyV1, (Refusal, String)> {
-    let session = incarnation.rank * 1000 + incarnation.incarnation as u32;
+    let session = incarnation.rank.wrapping_mul(1000).wrapping_add(incarnation.incarnation as u32);
     registry.answer(RunRequestV1 { name: "r".into(), incarnation, what }, session, now, &[])
 }
 
@@ -50,7 +55,7 @@ pub(super) fn come(
     come_at(registry, incarnation, want, epochs, NOW)
 }
 
-fn come_at(
+pub(super) fn come_at(
     registry: &mut Registry,
     incarnation: WorkerIncarnation,
     want: RunIntent,
@@ -96,13 +101,7 @@ fn the_first_decides_and_the_others_take_its_decision() {
     // The session ends, and another incarnation takes the worker's place. The old one is no longer a member.
     registry.closed(2);
     assert_eq!(come(&mut registry, incarnation(0, 4), RunIntent::Auto, 3), Ok((RunDecision::Resumed, 1, 1)));
-    let (refusal, text) = ask(
-        &mut registry,
-        incarnation(0, 2),
-        RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 0, progress: 0 },
-        NOW,
-    )
-    .unwrap_err();
+    let (refusal, text) = ask(&mut registry, incarnation(0, 2), beat_of(1, 0), NOW).unwrap_err();
     assert!(refusal == Refusal::Fenced && text.contains("place of worker 0"), "{text}");
     // All workers are gone. Other settings begin the run anew only with --fresh.
     let later = NOW + WORKER_TIMEOUT + Duration::from_secs(1);
@@ -127,13 +126,7 @@ fn the_first_decides_and_the_others_take_its_decision() {
         come_at(&mut registry, incarnation(1, 7), RunIntent::Fresh, 4, later),
         Ok((RunDecision::Joined, 2, 2))
     );
-    let (refusal, _) = ask(
-        &mut registry,
-        incarnation(0, 4),
-        RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 0, progress: 0 },
-        later,
-    )
-    .unwrap_err();
+    let (refusal, _) = ask(&mut registry, incarnation(0, 4), beat_of(1, 0), later).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 
@@ -164,13 +157,7 @@ fn a_run_that_was_continued_with_a_wrong_flag_could_not_be_continued_with_the_ri
         come(&mut registry, incarnation(1, 5), RunIntent::Continue, 3),
         Ok((RunDecision::Joined, 3, 1))
     );
-    let (refusal, _) = ask(
-        &mut registry,
-        incarnation(0, 2),
-        RunActionV1::Beat { generation: 2, batches: 0, timeout_ms: 0, progress: 0 },
-        NOW,
-    )
-    .unwrap_err();
+    let (refusal, _) = ask(&mut registry, incarnation(0, 2), beat_of(2, 0), NOW).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
 }
 

@@ -2,22 +2,26 @@
 //! request is answered.
 //!
 //! ```text
-//! 0   8  "GNTRUNS2"
+//! 0   8  "GNTRUNS3"
 //! 8   4  crc32c of what follows byte 16
 //! 12  4  0
 //! 16     a control message: the runs by name
 //! ```
+//! A file of version 2 is read, too. It knows no dead workers.
 
-use super::registry::RunRecord;
+use super::messages::{RunIntent, RunSetting};
+use super::registry::{RunAdmission, RunEnd, RunRecord};
 use crate::frames::control;
+use crate::scheduler::member::WorkerIncarnation;
 use crate::whole_files;
 use rkyv::{Archive, Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "RUNS";
-const MAGIC: [u8; 8] = *b"GNTRUNS2";
+const MAGIC: [u8; 8] = *b"GNTRUNS3";
+const MAGIC_V2: [u8; 8] = *b"GNTRUNS2";
 
 /// A setting of older versions, whose scheduler was chosen by its address. It is forgotten: a server may come back at
 /// another address. The number of the job still tells the scheduler that has the job's state from any other.
@@ -60,8 +64,60 @@ pub enum RunsError {
 }
 
 #[derive(Archive, Serialize, Deserialize)]
-struct RunsV2 {
+struct RunsV3 {
     runs: BTreeMap<String, RunRecord>,
+}
+
+/// The runs of a file of version 2. Frozen.
+#[derive(Archive, Serialize, Deserialize)]
+struct RunsV2 {
+    runs: BTreeMap<String, RunV2>,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct RunV2 {
+    generation: u32,
+    rows_since: u32,
+    begun: RunIntent,
+    by: WorkerIncarnation,
+    settings: Vec<RunSetting>,
+    tables: Vec<String>,
+    to_drop: Vec<String>,
+    notes: String,
+    birth: u64,
+    members: BTreeMap<u32, AdmissionV2>,
+    finished: Option<RunEnd>,
+    job: u64,
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct AdmissionV2 {
+    incarnation: u64,
+    done: bool,
+}
+
+impl From<RunV2> for RunRecord {
+    fn from(run: RunV2) -> RunRecord {
+        let RunV2 { generation, rows_since, begun, by, settings, tables, to_drop, notes, birth, .. } = run;
+        let RunV2 { members, finished, job, .. } = run;
+        let admission = |(rank, of): (u32, AdmissionV2)| (rank, RunAdmission::new(of.incarnation, of.done));
+        let (members, unfenced) = (members.into_iter().map(admission).collect(), BTreeSet::new());
+        RunRecord {
+            generation,
+            rows_since,
+            begun,
+            by,
+            settings,
+            tables,
+            to_drop,
+            notes,
+            birth,
+            members,
+            finished,
+            job,
+            unfenced,
+        }
+    }
 }
 
 /// The registry's file in a folder.
@@ -78,7 +134,7 @@ pub(super) fn load(file: &Path) -> Result<BTreeMap<String, RunRecord>, RunsError
 
 /// The bytes of a registry's file. A checkpoint has the same bytes as its state `runs`.
 pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
-    whole_files::encode(MAGIC, &control::seal_as(2, &RunsV2 { runs: runs.clone() }))
+    whole_files::encode(MAGIC, &control::seal_as(3, &RunsV3 { runs: runs.clone() }))
 }
 
 /// The runs in these bytes.
@@ -86,9 +142,14 @@ pub(super) fn encode(runs: &BTreeMap<String, RunRecord>) -> Vec<u8> {
 /// # Errors
 /// They are no registry, or a torn one: in words.
 pub(super) fn decode(bytes: &[u8]) -> Result<BTreeMap<String, RunRecord>, String> {
-    let payload = whole_files::decode(MAGIC, bytes, "a registry")?;
-    let archive = control::open_as::<RunsV2>(2, payload).map_err(|error| error.to_string())?;
-    let mut runs = archive.runs;
+    let mut runs: BTreeMap<String, RunRecord> = if bytes.starts_with(&MAGIC_V2) {
+        let payload = whole_files::decode(MAGIC_V2, bytes, "a registry")?;
+        let archive = control::open_as::<RunsV2>(2, payload).map_err(|error| error.to_string())?;
+        archive.runs.into_iter().map(|(name, run)| (name, run.into())).collect()
+    } else {
+        let payload = whole_files::decode(MAGIC, bytes, "a registry")?;
+        control::open_as::<RunsV3>(3, payload).map_err(|error| error.to_string())?.runs
+    };
     runs.values_mut().for_each(|run| run.settings.retain(|setting| setting.flag != SCHEDULER_BY_ADDRESS));
     Ok(runs)
 }

@@ -1,16 +1,16 @@
 //! Silent workers of a run, and a server that could not hear them: it was stopped, or started again.
 
-use super::messages::{RunActionV1, RunIntent, RunMember, RunReplyV1};
+use super::messages::{RunIntent, RunMember, RunReplyV1};
 use super::registry::Registry;
-use super::registry_model_tests::{NOW, ask, come, incarnation, open};
+use super::registry_model_tests::{NOW, ask, beat_of, come, incarnation, open};
 use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::scheduler::member::WorkerIncarnation;
 use std::time::Duration;
 
 fn beat(registry: &mut Registry, of: WorkerIncarnation, now: Duration) -> Vec<RunMember> {
-    let what = RunActionV1::Beat { generation: 1, batches: 0, timeout_ms: 2_000, progress: 0 };
+    let what = beat_of(1, 2_000);
     match ask(registry, of, what, now).unwrap() {
-        RunReplyV1::Members { members, .. } => members,
+        RunReplyV1::OrdersV2 { members, .. } => members,
         other => panic!("{other:?}"),
     }
 }

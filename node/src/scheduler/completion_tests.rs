@@ -1,4 +1,4 @@
-//! Which worker saves at the end, and which is given up though it sends detector: single replies that matter.
+//! Which worker saves at the end: single replies that matter.
 //! (scheduler_model_tests.rs compares the job state with a model.)
 
 use super::job_plan::{JobPlan, PlanFile};
@@ -6,12 +6,9 @@ use super::job_state::{JobState, JobStateError};
 use super::leases::SplitGrant;
 use super::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
-use crate::failure_detector::FailureDetector;
 use crate::frames::control;
 use crate::limits::{LATE_TIME, OWN_SLEEP};
 use std::time::Duration;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn plan(workers: u32, tasks: u64) -> JobPlan {
     let file = PlanFile { name: "data".into(), bytes: tasks * 10, print: 1, whole: false };
@@ -23,48 +20,35 @@ fn incarnation(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
-/// A job state, its heartbeat times, and the time.
 struct CompletionModel {
     job: JobState,
-    detector: FailureDetector,
-    now: Duration,
 }
 
 impl CompletionModel {
     /// A job with these workers in it.
     fn of(workers: u32, tasks: u64, ranks: &[u32]) -> CompletionModel {
         let job = JobState::new(plan(workers, tasks), 1).unwrap();
-        let mut model = CompletionModel { job, detector: FailureDetector::default(), now: Duration::ZERO };
+        let mut model = CompletionModel { job };
         ranks.iter().for_each(|&rank| model.come(incarnation(rank, 1)));
         model
     }
 
     fn come(&mut self, incarnation: WorkerIncarnation) {
         let plan = self.job.plan().clone();
-        self.job.register(&self.detector, incarnation, &plan, self.now).unwrap();
+        self.job.register(incarnation, &plan).unwrap();
     }
 
     fn take(&mut self, incarnation: WorkerIncarnation) -> u64 {
-        let SplitGrant::Task { index, .. } =
-            self.job.take(&self.detector, incarnation, &[], self.now).unwrap()
-        else {
+        let SplitGrant::Task { index, .. } = self.job.take(incarnation, &[]).unwrap() else {
             panic!("no task is free")
         };
         index
     }
 
-    /// Whether the worker must save, after a heartbeat that reports so much progress.
-    fn is_chief(&mut self, incarnation: WorkerIncarnation, progress: u64) -> bool {
-        let work = Activity { progress, doing: ActivityKind::Learning };
-        let reply =
-            self.job.beat(&self.detector, incarnation, (Progress::default(), work), self.now).unwrap();
-        reply.chief && reply.trained && !reply.saved
-    }
-
-    /// Lets a second pass. Returns the workers that are given up.
-    fn pass(&mut self) -> Vec<WorkerIncarnation> {
-        self.now += SECOND;
-        self.job.tick(&self.detector, self.now).into_iter().map(|(dead, _)| dead).collect()
+    /// Whether the worker must save.
+    fn is_chief(&mut self, incarnation: WorkerIncarnation) -> bool {
+        let orders = self.job.report(incarnation, Progress::default()).unwrap();
+        orders.chief && orders.trained && !orders.saved
     }
 }
 
@@ -73,14 +57,14 @@ fn two_workers_were_chief_at_the_end_when_one_with_a_lower_index_came_late() {
     let mut model = CompletionModel::of(3, 1, &[1, 2]);
     let index = model.take(incarnation(2, 1));
     model.job.done(incarnation(2, 1), index, 10).unwrap();
-    assert!(model.is_chief(incarnation(1, 1), 0) && !model.is_chief(incarnation(2, 1), 0));
+    assert!(model.is_chief(incarnation(1, 1)) && !model.is_chief(incarnation(2, 1)));
     model.come(incarnation(0, 1));
-    assert!(!model.is_chief(incarnation(0, 1), 0), "worker 1 saves");
-    assert!(model.is_chief(incarnation(1, 1), 0));
+    assert!(!model.is_chief(incarnation(0, 1)), "worker 1 saves");
+    assert!(model.is_chief(incarnation(1, 1)));
     assert_eq!(model.job.saved(incarnation(0, 1)), Err(JobStateError::NotChief(incarnation(0, 1))));
     model.job.saved(incarnation(1, 1)).unwrap();
     model.job.leave(incarnation(1, 1)).unwrap();
-    assert!(!model.is_chief(incarnation(0, 1), 0) && !model.is_chief(incarnation(2, 1), 0), "it is saved");
+    assert!(!model.is_chief(incarnation(0, 1)) && !model.is_chief(incarnation(2, 1)), "it is saved");
 }
 
 #[test]
@@ -89,11 +73,11 @@ fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
     model.job.leave(incarnation(0, 1)).unwrap();
     let index = model.take(incarnation(1, 1));
     model.job.done(incarnation(1, 1), index, 10).unwrap();
-    assert!(model.is_chief(incarnation(1, 1), 0));
+    assert!(model.is_chief(incarnation(1, 1)));
     // Also when it left later without having saved: it was stopped, and knew of no end.
     model.come(incarnation(0, 2));
     model.job.leave(incarnation(1, 1)).unwrap();
-    assert!(model.is_chief(incarnation(0, 2), 0));
+    assert!(model.is_chief(incarnation(0, 2)));
 }
 
 #[test]
@@ -101,83 +85,14 @@ fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fe
     let mut model = CompletionModel::of(3, 1, &[0, 1, 2]);
     let index = model.take(incarnation(0, 1));
     model.job.done(incarnation(0, 1), index, 10).unwrap();
-    assert!(model.is_chief(incarnation(0, 1), 0));
-    let mut progress = 0;
-    let dead = loop {
-        progress += 1;
-        let others = [1, 2].map(|rank| model.is_chief(incarnation(rank, 1), progress));
-        assert_eq!(others, [false; 2], "the first may be alive");
-        let dead = model.pass();
-        if !dead.is_empty() {
-            break dead;
-        }
-    };
-    assert_eq!(dead, [incarnation(0, 1)]);
-    assert!(
-        !model.is_chief(incarnation(1, 1), progress) && !model.is_chief(incarnation(2, 1), progress),
-        "it is not fenced"
-    );
-    assert!(model.job.fenced(incarnation(0, 1)));
-    assert!(model.is_chief(incarnation(1, 1), progress) && !model.is_chief(incarnation(2, 1), progress));
+    assert!(model.is_chief(incarnation(0, 1)));
+    let others = [1, 2].map(|rank| model.is_chief(incarnation(rank, 1)));
+    assert_eq!(others, [false; 2], "the first may be alive");
+    assert!(model.job.fenced(incarnation(0, 1), &[]));
+    assert!(model.is_chief(incarnation(1, 1)) && !model.is_chief(incarnation(2, 1)));
     // A worker that was only asleep gets the same reply.
     assert_eq!(model.job.saved(incarnation(0, 1)), Err(JobStateError::Fenced(incarnation(0, 1))));
-    assert!(!model.job.is_over());
-}
-
-#[test]
-fn a_worker_that_gave_signs_of_life_and_made_no_progress_kept_its_tasks_for_ever() {
-    let mut model = CompletionModel::of(2, 4, &[0, 1]);
-    let index = model.take(incarnation(0, 1));
-    let limit = model.job.limits().progress;
-    let mut progress = 0;
-    let dead = loop {
-        assert!(model.now <= limit + SECOND * 2, "it has held a task for {:?}", model.now);
-        // No worker waits for the other worker, so it may make no progress.
-        progress += 1;
-        model.is_chief(incarnation(0, 1), 7);
-        model.is_chief(incarnation(1, 1), 7);
-        let dead = model.pass();
-        if !dead.is_empty() {
-            break dead;
-        }
-    };
-    assert!(
-        dead == [incarnation(0, 1)] && model.now > limit && progress > 50,
-        "{dead:?} after {:?}",
-        model.now
-    );
-    // Not before it is fenced.
-    assert_ne!(model.take(incarnation(1, 1)), index);
-    model.job.done(incarnation(1, 1), 1, 10).unwrap();
-    assert!(model.job.fenced(incarnation(0, 1)));
-    assert_eq!(model.take(incarnation(1, 1)), index);
-}
-
-/// A slow batch, and a worker that was idle for long before it got a task, are not given up.
-#[test]
-fn a_worker_that_gets_something_done_within_the_limit_keeps_its_tasks() {
-    let mut model = CompletionModel::of(1, 4, &[0]);
-    let limit = model.job.limits().progress;
-    while model.now < limit * 3 {
-        model.is_chief(incarnation(0, 1), 0);
-        assert!(model.pass().is_empty(), "it is idle");
-    }
-    model.take(incarnation(0, 1));
-    let mut progress = 0;
-    while progress < 5 {
-        let until = model.now + limit - SECOND * 2;
-        while model.now < until {
-            model.is_chief(incarnation(0, 1), progress);
-            assert!(model.pass().is_empty(), "its batch takes long");
-        }
-        progress += 1;
-    }
-    // While the scheduler slept it could not hear of progress.
-    model.detector.wake(model.now);
-    model.now += limit;
-    model.detector.wake(model.now);
-    model.is_chief(incarnation(0, 1), progress);
-    assert!(model.pass().is_empty());
+    assert!(!model.job.has_ended());
 }
 
 #[test]
@@ -197,25 +112,26 @@ fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
         let _ = ask(incarnation(0, 0), SchedulerActionV1::Leave, now);
     }
     let reply = ask(incarnation(0, 2), register(), now);
-    assert_eq!(reply, Ok(SchedulerReplyV1::Registered { started: 1, done: 1, tasks: 1 }));
-    let beat = || SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() };
-    let Ok(SchedulerReplyV1::OrdersV2 { chief: false, saver: Some(0), trained: true, fence, .. }) =
-        ask(incarnation(0, 2), beat(), now)
-    else {
-        panic!("it is to fence its former incarnation")
-    };
-    assert_eq!(fence, [incarnation(0, 1)]);
-    ask(incarnation(0, 2), SchedulerActionV1::Fenced { dead: incarnation(0, 1) }, now).unwrap();
-    let reply = ask(incarnation(0, 2), beat(), now);
+    let unfenced = vec![incarnation(0, 1)];
+    assert_eq!(reply, Ok(SchedulerReplyV1::RegisteredV2 { started: 1, done: 1, tasks: 1, unfenced }));
+    let report = || SchedulerActionV1::ReportV3 { progress: Progress::default(), work: Activity::default() };
+    let reply = ask(incarnation(0, 2), report(), now);
     assert!(
-        matches!(reply, Ok(SchedulerReplyV1::OrdersV2 { chief: true, trained: true, saved: false, .. })),
+        matches!(reply, Ok(SchedulerReplyV1::OrdersV3 { chief: false, saver: Some(0), trained: true, .. })),
+        "its former incarnation is not fenced: {reply:?}"
+    );
+    let fenced = SchedulerActionV1::FencedV2 { dead: incarnation(0, 1), acked: Vec::new() };
+    ask(incarnation(0, 2), fenced, now).unwrap();
+    let reply = ask(incarnation(0, 2), report(), now);
+    assert!(
+        matches!(reply, Ok(SchedulerReplyV1::OrdersV3 { chief: true, trained: true, saved: false, .. })),
         "{reply:?}"
     );
     ask(incarnation(0, 2), SchedulerActionV1::Saved, now).unwrap();
     ask(incarnation(0, 2), SchedulerActionV1::Leave, now).unwrap();
     let reply = ask(incarnation(0, 3), register(), now).unwrap();
     assert!(
-        matches!(reply, SchedulerReplyV1::Registered { done: 0, .. }),
+        matches!(reply, SchedulerReplyV1::RegisteredV2 { done: 0, .. }),
         "what is saved is over: {reply:?}"
     );
 }

@@ -369,6 +369,6 @@ impl Scheduler {
             job.fail_all(why);
         }
         published.served = data_server.served;
-        published.job = job.as_ref().map(|job| super::requests::status(job, &self.detector).into());
+        published.job = self.job.as_ref().map(|job| self.status_of(job).into());
     }
 }

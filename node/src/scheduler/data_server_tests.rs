@@ -6,7 +6,6 @@ use super::job_plan::{JobPlan, PlanFile, Split};
 use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::error::Refusal;
-use crate::failure_detector::FailureDetector;
 use crate::frames::control::{self, HelloV1};
 use crate::frames::{
     BookFrame, DataBytes, FedFrame, FeedFrame, FrameKind, HelloFrame, RefusedFrame, any_head,
@@ -97,9 +96,7 @@ fn text(index: u64, from: u64, bytes: usize) -> DataRequest {
 fn a_task_is_fed_to_who_holds_it_and_to_nobody_else() {
     let (config, source) = config();
     let status = config.status.clone();
-    let mut model = DataServerModel(
-        Scheduler::open(None, "", Some(config), &FailureDetector::default(), Duration::ZERO).unwrap(),
-    );
+    let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     // No worker is in the job.
     assert_eq!(model.feed(incarnation(0), text(0, 0, 10)).unwrap_err().0, Refusal::Unknown);
     assert_eq!(
@@ -237,9 +234,7 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
 fn data_that_changed_is_one_reason_for_all() {
     let (config, source) = config();
     let status = config.status.clone();
-    let mut model = DataServerModel(
-        Scheduler::open(None, "", Some(config), &FailureDetector::default(), Duration::ZERO).unwrap(),
-    );
+    let mut model = DataServerModel(Scheduler::open(None, "", Some(config), Duration::ZERO).unwrap());
     for rank in 0..2 {
         model.ask(incarnation(rank), SchedulerActionV1::Register { plan: plan() }).unwrap();
     }
@@ -247,10 +242,10 @@ fn data_that_changed_is_one_reason_for_all() {
     source.changed.store(true, Relaxed);
     let refused = model.feed(incarnation(0), text(0, 0, 10)).unwrap_err();
     assert_eq!(refused, (Refusal::Mismatch, "data: has changed".into()));
-    let SchedulerReplyV1::OrdersV2 { failed, .. } = model
+    let SchedulerReplyV1::OrdersV3 { failed, .. } = model
         .ask(
             incarnation(1),
-            SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
+            SchedulerActionV1::ReportV3 { progress: Progress::default(), work: Activity::default() },
         )
         .unwrap()
     else {
@@ -265,9 +260,7 @@ fn data_that_changed_is_one_reason_for_all() {
 #[test]
 fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |config| {
-        Scheduler::open(Some(folder.path()), "", Some(config), &FailureDetector::default(), Duration::ZERO)
-    };
+    let open = |config| Scheduler::open(Some(folder.path()), "", Some(config), Duration::ZERO);
     let mut model = DataServerModel(open(config().0).unwrap());
     let other = JobPlan { settings: vec!["--alpha 0.2".into()], ..plan() };
     let refused = model.ask(incarnation(0), SchedulerActionV1::Register { plan: other.clone() }).unwrap_err();
@@ -285,11 +278,11 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let status = config_again.status.clone();
     let mut ended = DataServerModel(open(config_again).unwrap());
     status.end("enough");
-    ended.0.tick(Duration::from_millis(1)).unwrap();
-    let SchedulerReplyV1::OrdersV2 { failed, .. } = ended
+    ended.0.tick(Duration::from_millis(1));
+    let SchedulerReplyV1::OrdersV3 { failed, .. } = ended
         .ask(
             incarnation(0),
-            SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
+            SchedulerActionV1::ReportV3 { progress: Progress::default(), work: Activity::default() },
         )
         .unwrap()
     else {

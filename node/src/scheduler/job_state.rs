@@ -11,8 +11,8 @@
 //! member:  live -> dead -> fenced
 //!          live -> left (it gave its splits back)
 //! ```
-//! A member is dead when it was silent for the worker timeout, when it made no progress for several of them while
-//! others waited for it, or when a newer incarnation of it came.
+//! The registry of runs decides that a member is dead, and a live worker fences it (`runs/dead_workers.rs`). This state
+//! learns of it when that worker reports the fence. A member is also dead when a newer incarnation of it comes.
 //!
 //! The chief is the live worker with the lowest index while splits are left. When all are trained, it is one worker
 //! until that one has saved. Another becomes chief only when the first has left without having saved, or is dead and
@@ -25,13 +25,11 @@
 use super::job_plan::JobPlan;
 use super::leases::Lease;
 pub use super::member::SplitCounts;
-use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
+use super::member::{Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::TableRecord;
-use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::limits::{BARRIERS_MAX, UNFENCED_MAX};
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,9 +44,6 @@ pub enum JobStateError {
         .0.rank
     )]
     Fenced(WorkerIncarnation),
-    /// Another process has this index and lives.
-    #[error("worker {0} is in the job already and alive: two workers have the same --task-index")]
-    Taken(u32),
     /// The index is not one of the job's.
     #[error("worker {rank} of {workers}: the job has workers 0 to {}", workers - 1)]
     Index {
@@ -74,9 +69,9 @@ pub enum JobStateError {
     Limit(String),
 }
 
-/// The reply to a heartbeat. [`JobClient::beat`](crate::JobClient::beat) has an example.
+/// What a worker must know of its job. [`JobClient::report`](crate::JobClient::report) has an example.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HeartbeatReply {
+pub struct JobOrders {
     /// This worker is the chief: the live one with the lowest index. When all is trained, the chief does not change
     /// with the live workers.
     pub chief: bool,
@@ -86,8 +81,6 @@ pub struct HeartbeatReply {
     pub trained: bool,
     /// The chief has reported that it has saved the model.
     pub saved: bool,
-    /// Incarnations that this worker must fence at every shard owner. One live worker at a time gets them, in turn.
-    pub fence: Vec<WorkerIncarnation>,
     /// Why the job has failed, if it has.
     pub failed: Option<String>,
     /// Workers that are in the job and live.
@@ -160,10 +153,10 @@ impl JobState {
         self.started
     }
 
-    /// All splits are done and the model is saved, or the job has failed, and no worker is in it: the next worker
+    /// All splits are done and the model is saved, or the job has failed. When its workers have gone, the next worker
     /// begins another job. (A worker that comes when all is trained and the model is not saved must save it.)
-    pub fn is_over(&self) -> bool {
-        (self.saved || self.failed.is_some()) && !self.has_live()
+    pub fn has_ended(&self) -> bool {
+        self.saved || self.failed.is_some()
     }
 
     /// Whether a worker of this index has missed the end: it has never been in the job, or it died and the others have
@@ -173,24 +166,10 @@ impl JobState {
         self.members.get(&rank).is_none_or(died)
     }
 
-    /// Whether no worker is in the job although it is not over.
-    pub fn is_abandoned(&self) -> bool {
-        !self.is_over() && !self.has_live()
-    }
-
-    /// Whether a live worker is in it.
-    pub fn has_live(&self) -> bool {
-        self.live().next().is_some()
-    }
-
-    /// How long its workers may be silent, and without progress.
-    pub(super) fn limits(&self) -> WorkerLimits {
-        WorkerLimits::of(self.plan.worker_timeout())
-    }
-
-    /// The scheduler begins with this state: its live workers get their full time from `now` on.
-    pub(super) fn expect_workers(&self, detector: &FailureDetector, now: Duration) {
-        self.live_incarnations().for_each(|worker| detector.expect(worker, self.limits(), now));
+    /// Whether this incarnation is in the job: it has not left, and was not given up.
+    pub fn is_live(&self, incarnation: WorkerIncarnation) -> bool {
+        let known = self.members.get(&incarnation.rank);
+        known.is_some_and(|of| of.incarnation == incarnation && of.state == WorkerState::Live)
     }
 
     /// Lets a job that failed go on.
@@ -205,10 +184,6 @@ impl JobState {
         self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
     }
 
-    fn live(&self) -> impl Iterator<Item = u32> {
-        self.live_incarnations().map(|incarnation| incarnation.rank)
-    }
-
     /// The live workers of the job, by index.
     pub fn live_incarnations(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.members
@@ -220,14 +195,8 @@ impl JobState {
     /// Adds an incarnation of a worker to the job.
     ///
     /// # Errors
-    /// It has other data or flags, its index is out of range, or a live worker has this index.
-    pub fn register(
-        &mut self,
-        detector: &FailureDetector,
-        incarnation: WorkerIncarnation,
-        plan: &JobPlan,
-        now: Duration,
-    ) -> Result<(), JobStateError> {
+    /// It has other data or flags, its index is out of range, or a newer incarnation of it has come.
+    pub fn register(&mut self, incarnation: WorkerIncarnation, plan: &JobPlan) -> Result<(), JobStateError> {
         if let Some(difference) = self.plan.differs(plan) {
             return Err(JobStateError::Differs(difference));
         }
@@ -243,10 +212,7 @@ impl JobState {
                 // The reply to the first request was lost.
                 return match state {
                     WorkerState::Dead => Err(JobStateError::Fenced(incarnation)),
-                    _ => {
-                        detector.begin(incarnation, self.limits(), now);
-                        Ok(())
-                    }
+                    WorkerState::Live | WorkerState::Left => Ok(()),
                 };
             }
             if state == WorkerState::Live {
@@ -256,15 +222,11 @@ impl JobState {
                         "{n} workers that died are not yet fenced at every server: see that the servers answer, then start it again"
                     )));
                 }
-                if detector.is_linked(before, now) {
-                    return Err(JobStateError::Taken(incarnation.rank));
-                }
                 self.unfenced.insert(before);
             }
         }
         let member = Member { incarnation, state: WorkerState::Live, progress: Progress::default() };
         self.members.insert(incarnation.rank, member);
-        detector.begin(incarnation, self.limits(), now);
         self.settle_chief();
         Ok(())
     }
@@ -282,39 +244,31 @@ impl JobState {
         }
     }
 
-    /// Handles a heartbeat: the worker lives, and reports its progress.
+    /// Notes how far a worker is, and returns what it must know of the job.
     ///
     /// # Errors
     /// It is not in the job, or was given up.
-    pub fn beat(
+    pub fn report(
         &mut self,
-        detector: &FailureDetector,
         incarnation: WorkerIncarnation,
-        (progress, work): (Progress, Activity),
-        now: Duration,
-    ) -> Result<HeartbeatReply, JobStateError> {
+        progress: Progress,
+    ) -> Result<JobOrders, JobStateError> {
         self.member(incarnation)?;
-        for &(index, acked) in &progress.acked {
+        self.note_acked(incarnation, &progress.acked);
+        self.member(incarnation)?.progress = progress;
+        let (chief, live) = (self.chief() == Some(incarnation), self.live_incarnations().count() as u32);
+        let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
+        Ok(JobOrders { chief, saver, trained, saved: self.saved, failed: self.failed.clone(), live })
+    }
+
+    /// Batches of the splits that an incarnation holds are acknowledged: whoever gets a split next begins behind them.
+    pub(super) fn note_acked(&mut self, incarnation: WorkerIncarnation, acked: &[(u64, u64)]) {
+        for &(index, acked) in acked {
             if let Some(lease) = self.leases.get_mut(&index).filter(|lease| lease.incarnation == incarnation)
             {
                 lease.from = lease.from.max(acked);
             }
         }
-        self.member(incarnation)?.progress = progress;
-        detector.hear(incarnation, now);
-        detector.note(incarnation, work, now);
-        let fence = self.fences_of(detector, incarnation, now);
-        let (chief, live) = (self.chief() == Some(incarnation), self.live().count() as u32);
-        let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
-        Ok(HeartbeatReply {
-            chief,
-            saver,
-            trained,
-            saved: self.saved,
-            fence,
-            failed: self.failed.clone(),
-            live,
-        })
     }
 
     /// A worker leaves. All its pushes are acknowledged, so the splits that it holds are free without a fence.
@@ -345,15 +299,8 @@ impl JobState {
     ///
     /// # Errors
     /// It is not in the job, or the job has too many barriers.
-    pub fn meet(
-        &mut self,
-        detector: &FailureDetector,
-        incarnation: WorkerIncarnation,
-        name: &str,
-        now: Duration,
-    ) -> Result<Vec<u32>, JobStateError> {
+    pub fn meet(&mut self, incarnation: WorkerIncarnation, name: &str) -> Result<Vec<u32>, JobStateError> {
         self.member(incarnation)?;
-        detector.hear(incarnation, now);
         if !self.barriers.contains_key(name) && self.barriers.len() == BARRIERS_MAX {
             let over = self.barriers.keys().find(|name| self.missing(name).next().is_none()).cloned();
             let over = over.ok_or_else(|| {

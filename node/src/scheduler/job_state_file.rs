@@ -130,8 +130,6 @@ mod tests {
     use super::super::job_plan::{JobPlan, PlanFile};
     use super::super::member::WorkerIncarnation;
     use super::*;
-    use crate::failure_detector::FailureDetector;
-    use std::time::Duration;
 
     fn job() -> JobState {
         let files = vec![PlanFile { name: "f".into(), bytes: 1000, print: 3, whole: false }];
@@ -139,10 +137,9 @@ mod tests {
         let plan =
             JobPlan { workers: 2, files, task_bytes: 10, batch: 4, epochs: 2, worker_timeout_ms, settings };
         let mut job = JobState::new(plan.clone(), 7).unwrap();
-        let (detector, incarnation) =
-            (FailureDetector::default(), WorkerIncarnation { rank: 1, incarnation: 9 });
-        job.register(&detector, incarnation, &plan, Duration::ZERO).unwrap();
-        job.take(&detector, incarnation, &[], Duration::ZERO).unwrap();
+        let incarnation = WorkerIncarnation { rank: 1, incarnation: 9 };
+        job.register(incarnation, &plan).unwrap();
+        job.take(incarnation, &[]).unwrap();
         job
     }
 

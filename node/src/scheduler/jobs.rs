@@ -3,11 +3,10 @@
 
 use super::data_server::{DataRequest, DataServer, DataServerConfig};
 use super::job_state_file::{self, JobStateFileError};
-use super::member::WorkerIncarnation;
+use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerRefusal, SchedulerReplyV1, SchedulerRequestV1};
 use super::table_records::JobTableV1;
 use crate::error::Refusal;
-use crate::failure_detector::FailureDetector;
 use crate::frames::FedFrame;
 use crate::limits::{RUN_FORGOTTEN_AFTER, RUNS_MAX};
 use crate::runs::RunId;
@@ -41,7 +40,6 @@ pub(crate) struct Schedulers {
     folder: Option<PathBuf>,
     serves_data: bool,
     jobs: BTreeMap<String, Scheduler>,
-    detector: FailureDetector,
     /// Runs whose jobs were forgotten since somebody asked.
     forgotten: Vec<String>,
 }
@@ -51,23 +49,22 @@ impl Schedulers {
     pub(crate) fn open(
         folder: Option<&Path>,
         config: Option<DataServerConfig>,
-        detector: &FailureDetector,
         now: Duration,
     ) -> Result<Schedulers, JobStateFileError> {
         let (mut jobs, serves_data) = (BTreeMap::new(), config.is_some());
         match config {
             Some(_) => {
-                jobs.insert(String::new(), Scheduler::open(folder, "", config, detector, now)?);
+                jobs.insert(String::new(), Scheduler::open(folder, "", config, now)?);
             }
             None => {
                 for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
-                    let scheduler = Scheduler::open(folder, &run, None, detector, now)?;
+                    let scheduler = Scheduler::open(folder, &run, None, now)?;
                     jobs.insert(run, scheduler);
                 }
             }
         }
-        let (folder, detector) = (folder.map(Path::to_path_buf), detector.clone());
-        Ok(Schedulers { folder, serves_data, jobs, detector, forgotten: Vec::new() })
+        let folder = folder.map(Path::to_path_buf);
+        Ok(Schedulers { folder, serves_data, jobs, forgotten: Vec::new() })
     }
 
     fn key<'a>(&self, run: &'a str) -> &'a str {
@@ -101,7 +98,7 @@ impl Schedulers {
             RunId::check_name(run).map_err(|text| (Refusal::Malformed, text))?;
         }
         self.make_room(now)?;
-        let opened = Scheduler::open(self.folder.as_deref(), run, None, &self.detector, now);
+        let opened = Scheduler::open(self.folder.as_deref(), run, None, now);
         let scheduler = opened.map_err(|error| (Refusal::NoSpace, error.to_string()))?;
         self.jobs.insert(run.to_owned(), scheduler);
         Ok(())
@@ -198,7 +195,7 @@ impl Schedulers {
         if !self.jobs.contains_key(&key) {
             self.begin(&key, now).map_err(|(_, why)| why)?;
         }
-        self.jobs.get_mut(&key).map_or(Ok(()), |scheduler| scheduler.restore(bytes, now))
+        self.jobs.get_mut(&key).map_or(Ok(()), |scheduler| scheduler.restore(bytes))
     }
 
     /// Goes on with the state of a run's job on the server that was the scheduler before.
@@ -209,7 +206,7 @@ impl Schedulers {
         if !self.jobs.contains_key(run) {
             self.begin(run, now).map_err(|(_, why)| why)?;
         }
-        self.jobs.get_mut(run).map_or(Ok(()), |scheduler| scheduler.take_over(bytes, now))
+        self.jobs.get_mut(run).map_or(Ok(()), |scheduler| scheduler.take_over(bytes))
     }
 
     /// Whether a job has changed that [`take_changed`](Self::take_changed) has not taken.
@@ -236,13 +233,20 @@ impl Schedulers {
         self.jobs.values_mut().for_each(|scheduler| scheduler.closed(session));
     }
 
-    /// Checks time limits.
-    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
-        let mut ticked = Ok(());
-        for scheduler in self.jobs.values_mut() {
-            ticked = ticked.and(scheduler.tick(now));
-        }
-        ticked
+    /// A worker of a run reports with its heartbeat how far it is. Returns why its job has failed, if it has.
+    pub(crate) fn note_report(
+        &mut self,
+        run: &str,
+        worker: WorkerIncarnation,
+        report: (Progress, Activity),
+    ) -> Option<String> {
+        let key = self.key(run).to_owned();
+        self.jobs.get_mut(&key)?.note_report(worker, report)
+    }
+
+    /// Called once a second.
+    pub(crate) fn tick(&mut self, now: Duration) {
+        self.jobs.values_mut().for_each(|scheduler| scheduler.tick(now));
     }
 }
 

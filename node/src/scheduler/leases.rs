@@ -2,12 +2,10 @@
 
 use super::job_plan::Split;
 use super::job_state::{JobState, JobStateError};
-use super::member::WorkerIncarnation;
-use crate::failure_detector::FailureDetector;
+use super::member::{WorkerIncarnation, WorkerState};
 use crate::limits::HELD_MAX;
 use gannet_core::DATA_PUSHERS;
 use rkyv::{Archive, Deserialize, Serialize};
-use std::time::Duration;
 
 /// Which worker holds a split.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +35,15 @@ pub enum SplitGrant {
 }
 
 impl JobState {
-    /// Every shard owner now refuses this incarnation, so the splits that it held are free. Returns `false` if that was
-    /// known already, or if it is not one of the dead.
-    pub fn fenced(&mut self, incarnation: WorkerIncarnation) -> bool {
-        let news = self.unfenced.remove(&incarnation);
+    /// A dead incarnation is refused by every shard owner, so the splits that it held are free. `acked`: how many of
+    /// their batches it last reported as acknowledged. Returns `false` if that was known already.
+    pub fn fenced(&mut self, incarnation: WorkerIncarnation, acked: &[(u64, u64)]) -> bool {
+        let member = self.members.get_mut(&incarnation.rank).filter(|of| of.incarnation == incarnation);
+        let member = member.filter(|of| of.state == WorkerState::Live);
+        let was_live = member.map(|of| of.state = WorkerState::Dead).is_some();
+        let news = self.unfenced.remove(&incarnation) || was_live;
         if news {
+            self.note_acked(incarnation, acked);
             self.take_back(incarnation);
             self.settle_chief();
         }
@@ -67,13 +69,10 @@ impl JobState {
     /// It is not in the job, or was given up.
     pub fn take(
         &mut self,
-        detector: &FailureDetector,
         incarnation: WorkerIncarnation,
         holding: &[u64],
-        now: Duration,
     ) -> Result<SplitGrant, JobStateError> {
         self.member(incarnation)?;
-        detector.hear(incarnation, now);
         let mut held = 0;
         for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
         {

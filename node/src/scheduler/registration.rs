@@ -32,18 +32,25 @@ impl Scheduler {
         if self.is_for_another_job(worker.rank, &plan, run, now) {
             self.begin_job(worker, &plan, run, now)?;
         }
-        let (generation, _) = run;
+        let ((generation, _), is_linked) = (run, self.has_linked());
         let Some(job) = &mut self.job else { return Ok(SchedulerReplyV1::Wait) };
         // A job that failed, and that every worker has left, goes on with the next worker: the cause may be gone.
-        if generation > 0 && !self.links.values().any(|of| job.live_member(*of).is_ok()) {
+        if generation > 0 && !is_linked {
             job.forgive();
         }
-        job.register(&self.detector, worker, &plan, now)?;
+        job.register(worker, &plan)?;
         tracing::info!(worker = worker.rank, of = plan.workers, "a worker is in the job");
         let (started, SplitCounts { done, tasks, .. }) = (job.started(), job.counts());
+        let unfenced = job.unfenced().collect();
         self.links.insert(session, worker);
         self.save_job()?;
-        Ok(SchedulerReplyV1::Registered { started, done, tasks })
+        Ok(SchedulerReplyV1::RegisteredV2 { started, done, tasks, unfenced })
+    }
+
+    /// Whether a worker of the job has a session here.
+    pub(super) fn has_linked(&self) -> bool {
+        let is_live = |of: &WorkerIncarnation| self.job.as_ref().is_some_and(|job| job.is_live(*of));
+        self.links.values().any(is_live)
     }
 
     /// Whether the job is of the run with this birth. It is if there is no job yet.
@@ -56,15 +63,15 @@ impl Scheduler {
         if generation == 0 {
             return Ok(());
         }
-        let (same_run, job) = (self.is_of_run(birth), self.job.as_ref());
-        if !same_run && job.is_some_and(JobState::has_live) {
+        let same_run = self.is_of_run(birth);
+        if !same_run && self.has_linked() {
             let text = format!(
                 "worker {rank} is of a run that a registry began after it had lost the one whose workers are still in this job: \
                  end those workers first, or give this job a name of its own (--run NAME)"
             );
             return Err((Refusal::Fenced, text));
         }
-        let known = job.filter(|_| same_run).map_or(0, |job| job.generation);
+        let known = self.job.as_ref().filter(|_| same_run).map_or(0, |job| job.generation);
         if known > generation {
             let text = format!(
                 "worker {rank} is of generation {generation} of its run, and the scheduler is at {known}: start the worker \
@@ -97,7 +104,7 @@ impl Scheduler {
         // A worker that missed the end of a job that has just ended is late for that job, and does not begin it again.
         let since = now.saturating_sub(self.over_since.unwrap_or(now));
         let late = same && job.was_missed_by(rank) && since < LATE_TIME;
-        job.is_over() && !late || job.is_abandoned() && !same
+        !self.has_linked() && if job.has_ended() { !late } else { !same }
     }
 
     /// Begins a job. Its name is the incarnation of the worker that begins it, so pushes of a later job have larger

@@ -3,14 +3,13 @@
 
 use super::data_server::{DataServer, DataServerConfig};
 use super::job_plan::JobPlan;
-use super::job_state::{HeartbeatReply, JobState, JobStateError, SplitCounts};
+use super::job_state::{JobOrders, JobState, JobStateError, SplitCounts};
 use super::job_state_file::{self, JobStateFile, JobStateFileError};
 use super::leases::SplitGrant;
 use super::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use super::table_records::{JobTableV1, RecordOutcome};
 use crate::error::Refusal;
-use crate::failure_detector::FailureDetector;
-use crate::limits::{ASK_EVERY, BARRIER_BYTES_MAX, HELD_MAX, TEXT_BYTES_MAX};
+use crate::limits::{BARRIER_BYTES_MAX, HELD_MAX, TEXT_BYTES_MAX};
 use crate::log_limiter::LogLimiter;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,7 +29,7 @@ pub(crate) enum SchedulerActionV1 {
     Register {
         plan: JobPlan,
     },
-    BeatV2 {
+    ReportV3 {
         progress: Progress,
         work: Activity,
     },
@@ -41,8 +40,10 @@ pub(crate) enum SchedulerActionV1 {
         index: u64,
         examples: u64,
     },
-    Fenced {
+    /// Every shard owner refuses this incarnation. For each split that it held: its acknowledged batches.
+    FencedV2 {
         dead: WorkerIncarnation,
+        acked: Vec<(u64, u64)>,
     },
     Leave,
     Meet {
@@ -59,18 +60,19 @@ pub(crate) enum SchedulerActionV1 {
 /// The scheduler's reply.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum SchedulerReplyV1 {
-    /// The job's number; how many splits are trained already, and how many there are.
-    Registered {
+    /// The job's number; how many splits are trained already, and how many there are; and incarnations whose places
+    /// others have taken. They must be fenced.
+    RegisteredV2 {
         started: u64,
         done: u64,
         tasks: u64,
+        unfenced: Vec<WorkerIncarnation>,
     },
-    OrdersV2 {
+    OrdersV3 {
         chief: bool,
         saver: Option<u32>,
         trained: bool,
         saved: bool,
-        fence: Vec<WorkerIncarnation>,
         failed: Option<String>,
         live: u32,
     },
@@ -129,7 +131,10 @@ impl SchedulerActionV1 {
     /// Checks the limits of what is saved and sent to others.
     fn check(&self) -> Result<(), SchedulerRefusal> {
         let (what, n, most) = match self {
-            SchedulerActionV1::BeatV2 { progress, .. } => ("tasks are held", progress.acked.len(), HELD_MAX),
+            SchedulerActionV1::ReportV3 { progress, .. } => {
+                ("tasks are held", progress.acked.len(), HELD_MAX)
+            }
+            SchedulerActionV1::FencedV2 { acked, .. } => ("tasks are held", acked.len(), HELD_MAX),
             SchedulerActionV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
             SchedulerActionV1::Meet { name } => {
                 ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX)
@@ -148,12 +153,10 @@ pub(crate) struct Scheduler {
     pub(super) job: Option<JobState>,
     /// Present if the scheduler has the data and sends it to the workers.
     pub(super) data_server: Option<DataServer>,
-    /// Says which workers are alive.
-    pub(super) detector: FailureDetector,
-    /// When something was last heard of the job, on the detector's clock.
+    /// What its workers do, as they last reported.
+    works: BTreeMap<u32, (u64, Activity)>,
+    /// When something was last heard of the job.
     heard: Duration,
-    /// When the time limits of the workers were last checked.
-    checked_at: Option<Duration>,
     /// When the scheduler noticed that the job is over.
     pub(super) over_since: Option<Duration>,
     pub(super) log_limiter: LogLimiter,
@@ -169,7 +172,6 @@ impl Scheduler {
         folder: Option<&Path>,
         run: &str,
         config: Option<DataServerConfig>,
-        detector: &FailureDetector,
         now: Duration,
     ) -> Result<Scheduler, JobStateFileError> {
         let data_server = config.map(DataServer::new);
@@ -179,7 +181,6 @@ impl Scheduler {
             data_server.check_job(job).map_err(|why| JobStateFileError::Other { why })?;
         }
         if let Some(job) = &job {
-            job.expect_workers(detector, now);
             let SplitCounts { done, tasks, .. } = job.counts();
             tracing::info!(done, tasks, "found the state of a job: it continues where it stopped");
         }
@@ -187,9 +188,8 @@ impl Scheduler {
             file,
             job,
             data_server,
-            detector: detector.clone(),
-            heard: detector.clock(now),
-            checked_at: None,
+            works: BTreeMap::new(),
+            heard: now,
             over_since: None,
             log_limiter: LogLimiter::default(),
             links: BTreeMap::new(),
@@ -215,26 +215,25 @@ impl Scheduler {
     ///
     /// # Errors
     /// The bytes are no job state, are of other data than this scheduler has, or cannot be saved: in words.
-    pub(super) fn restore(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+    pub(super) fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
         let mut job = job_state_file::decode(bytes)?;
         if let Some(data_server) = &self.data_server {
             data_server.check_job(&job)?;
         }
         job.forget_tables();
         job.end_workers();
-        self.go_on_with(job, now)
+        self.go_on_with(job)
     }
 
     /// Goes on with the job state of the scheduler before, which has died. Its workers may be alive.
     ///
     /// # Errors
     /// As [`restore`](Self::restore).
-    pub(super) fn take_over(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
-        self.go_on_with(job_state_file::decode(bytes)?, now)
+    pub(super) fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.go_on_with(job_state_file::decode(bytes)?)
     }
 
-    fn go_on_with(&mut self, job: JobState, now: Duration) -> Result<(), String> {
-        job.expect_workers(&self.detector, now);
+    fn go_on_with(&mut self, job: JobState) -> Result<(), String> {
         (self.job, self.over_since) = (Some(job), None);
         self.save_job().map_err(|(_, why)| why)?;
         self.publish();
@@ -262,22 +261,16 @@ impl Scheduler {
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let SchedulerRequestV1 { incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
-            return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| status(job, &self.detector))));
+            return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| self.status_of(job))));
         }
         what.check()?;
-        self.heard = self.detector.clock(now);
-        // The request shows that the worker lives, however long it has waited here.
-        if let Some(job) = &mut self.job
-            && job.live_member(incarnation).is_ok()
-        {
-            self.detector.hear(incarnation, now);
-        }
-        self.tick(now)?;
+        self.heard = now;
+        self.tick(now);
         if let SchedulerActionV1::Register { plan } = what {
             return self.register(incarnation, plan, run, session, now);
         }
-        // A heartbeat is not saved: at worst a batch is trained again, and the shards drop its pushes.
-        let saves = !matches!(what, SchedulerActionV1::BeatV2 { .. } | SchedulerActionV1::Meet { .. });
+        // A report is not saved: at worst a batch is trained again, and the shards drop its pushes.
+        let saves = !matches!(what, SchedulerActionV1::ReportV3 { .. } | SchedulerActionV1::Meet { .. });
         let reply = self.act(incarnation, what, now)?;
         self.links.insert(session, incarnation);
         if saves {
@@ -295,19 +288,20 @@ impl Scheduler {
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
-        let (job, detector) = (self.job.as_mut().ok_or_else(unknown)?, &self.detector);
+        let job = self.job.as_mut().ok_or_else(unknown)?;
         Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
-            SchedulerActionV1::BeatV2 { progress, work } => {
-                let HeartbeatReply { chief, saver, trained, saved, fence, failed, live } =
-                    job.beat(detector, incarnation, (progress, work), now)?;
-                SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live }
+            SchedulerActionV1::ReportV3 { progress, work } => {
+                let JobOrders { chief, saver, trained, saved, failed, live } =
+                    job.report(incarnation, progress)?;
+                self.works.insert(incarnation.rank, (incarnation.incarnation, work));
+                SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live }
             }
             SchedulerActionV1::Saved => {
                 job.saved(incarnation)?;
                 SchedulerReplyV1::Noted
             }
-            SchedulerActionV1::Take { holding } => match job.take(detector, incarnation, &holding, now)? {
+            SchedulerActionV1::Take { holding } => match job.take(incarnation, &holding)? {
                 SplitGrant::Task { index, from, .. } => SchedulerReplyV1::Task { index, from },
                 SplitGrant::Wait => SchedulerReplyV1::Wait,
                 SplitGrant::Over => SchedulerReplyV1::Over,
@@ -316,8 +310,9 @@ impl Scheduler {
                 job.done(incarnation, index, examples)?;
                 SchedulerReplyV1::Noted
             }
-            SchedulerActionV1::Fenced { dead } => {
-                if job.fenced(dead)
+            SchedulerActionV1::FencedV2 { dead, acked } => {
+                job.live_member(incarnation)?;
+                if job.fenced(dead, &acked)
                     && let Some(kept_back) = self.log_limiter.allow(now)
                 {
                     let (worker, by) = (dead.rank, incarnation.rank);
@@ -330,7 +325,7 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Meet { name } => {
-                SchedulerReplyV1::Missing { ranks: job.meet(detector, incarnation, &name, now)? }
+                SchedulerReplyV1::Missing { ranks: job.meet(incarnation, &name)? }
             }
             SchedulerActionV1::Fail { why } => {
                 if let Some(kept_back) = self.log_limiter.allow(now) {
@@ -342,13 +337,14 @@ impl Scheduler {
         })
     }
 
-    /// For how long the job has been left with nothing trained. Zero: a worker is in it, or something is trained.
+    /// For how long the job has been left with nothing trained. Zero: a worker of it has a session, or something is
+    /// trained.
     pub(super) fn idle(&self, now: Duration) -> Duration {
         let in_use = self.job.as_ref().is_some_and(|job| {
             let SplitCounts { done, examples, .. } = job.counts();
-            done > 0 || examples > 0 || job.members().any(|member| member.state == WorkerState::Live)
+            done > 0 || examples > 0 || self.has_linked()
         });
-        if in_use { Duration::ZERO } else { self.detector.clock(now).saturating_sub(self.heard) }
+        if in_use { Duration::ZERO } else { now.saturating_sub(self.heard) }
     }
 
     /// The highest incarnation in the job state.
@@ -360,7 +356,7 @@ impl Scheduler {
     /// A worker reports which rows a table has. If they are not the rows that the job has trained, the job ends.
     pub(crate) fn note_table(&mut self, report: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
         let JobTableV1 { incarnation, table } = report;
-        self.tick(now)?;
+        self.tick(now);
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let outcome = self.job.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;
         // Also what is known may not be saved yet: the disk may have been full.
@@ -376,35 +372,29 @@ impl Scheduler {
         }
     }
 
-    /// A session has ended.
-    pub(crate) fn closed(&mut self, session: u32) {
-        if let Some(incarnation) = self.links.remove(&session)
-            && !self.links.values().any(|other| *other == incarnation)
-        {
-            self.detector.unlink(incarnation);
-        }
+    /// A member reports with its heartbeat to the registry, which is in this thread, how far it is. Returns why the job
+    /// has failed, if it has. A worker that is not in the job reports nothing.
+    pub(super) fn note_report(
+        &mut self,
+        worker: WorkerIncarnation,
+        (progress, work): (Progress, Activity),
+    ) -> Option<String> {
+        let orders = self.job.as_mut()?.report(worker, progress).ok()?;
+        self.works.insert(worker.rank, (worker.incarnation, work));
+        orders.failed
     }
 
-    /// Checks time limits. Called once a second and by every request.
-    pub(crate) fn tick(&mut self, now: Duration) -> Result<(), SchedulerRefusal> {
-        self.detector.wake(now);
-        // Every request calls this: with many workers that is often.
-        if self.checked_at.is_some_and(|at| now.saturating_sub(at) < ASK_EVERY) {
-            return Ok(());
-        }
-        let Some(job) = &mut self.job else { return Ok(()) };
-        self.checked_at = Some(now);
-        if job.is_over() {
+    /// A session has ended.
+    pub(crate) fn closed(&mut self, session: u32) {
+        self.links.remove(&session);
+    }
+
+    /// Notes the end of the job. Called once a second and by every request.
+    pub(crate) fn tick(&mut self, now: Duration) {
+        if self.job.as_ref().is_some_and(JobState::has_ended) && !self.has_linked() {
             self.over_since.get_or_insert(now);
         }
-        let dead = job.tick(&self.detector, now);
-        for (WorkerIncarnation { rank: worker, .. }, verdict) in &dead {
-            let Some(kept_back) = self.log_limiter.allow(now) else { continue };
-            let (time, why) = verdict.in_words();
-            tracing::warn!(worker, seconds = time.as_secs_f64(), kept_back, why, "a worker is given up");
-        }
         self.publish();
-        if dead.is_empty() { Ok(()) } else { self.save_job() }
     }
 
     /// Saves the job state. A change is saved before the reply is sent.
@@ -415,26 +405,32 @@ impl Scheduler {
             _ => Ok(()),
         }
     }
-}
 
-pub(super) fn status(job: &JobState, detector: &FailureDetector) -> JobV2 {
-    let SplitCounts { done, leased, returned, tasks, examples } = job.counts();
-    JobV2 {
-        workers: job.plan().workers,
-        files: job.plan().files.len() as u32,
-        epochs: job.plan().epochs,
-        members: job.members().cloned().collect(),
-        leases: job.leases().map(|(index, lease)| (index, lease.incarnation)).collect(),
-        unfenced: job.unfenced().collect(),
-        done,
-        leased,
-        returned,
-        tasks,
-        examples,
-        failed: job.failure().map(str::to_owned),
-        chief: job.chief(),
-        saved: job.is_saved(),
-        work: job.members().map(|member| detector.work(member.incarnation)).collect(),
+    /// The job, for `gannet status`.
+    pub(super) fn status_of(&self, job: &JobState) -> JobV2 {
+        let SplitCounts { done, leased, returned, tasks, examples } = job.counts();
+        JobV2 {
+            workers: job.plan().workers,
+            files: job.plan().files.len() as u32,
+            epochs: job.plan().epochs,
+            members: job.members().cloned().collect(),
+            leases: job.leases().map(|(index, lease)| (index, lease.incarnation)).collect(),
+            unfenced: job.unfenced().collect(),
+            done,
+            leased,
+            returned,
+            tasks,
+            examples,
+            failed: job.failure().map(str::to_owned),
+            chief: job.chief(),
+            saved: job.is_saved(),
+            work: job.members().map(|member| self.work_of(member.incarnation)).collect(),
+        }
+    }
+
+    fn work_of(&self, WorkerIncarnation { rank, incarnation }: WorkerIncarnation) -> Activity {
+        let work = self.works.get(&rank).filter(|(of, _)| *of == incarnation);
+        work.map_or_else(Activity::default, |(_, work)| *work)
     }
 }
 

@@ -1,16 +1,13 @@
 //! The job state beside a map of who trains what, and single replies that matter.
 
 use super::job_plan::{JobPlan, PlanFile};
-use super::job_state::{HeartbeatReply, JobState, JobStateError};
+use super::job_state::{JobOrders, JobState, JobStateError};
 use super::leases::SplitGrant;
 use super::member::{Activity, Progress, WorkerIncarnation};
 use super::requests::{Scheduler, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1};
 use crate::error::Refusal;
-use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::frames::control;
-use crate::limits::{
-    BARRIERS_MAX, FENCE_TURN, JOB_WORKERS_MAX, OWN_SLEEP, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX,
-};
+use crate::limits::{BARRIERS_MAX, JOB_WORKERS_MAX, PLAN_BYTES_MAX, TEXT_BYTES_MAX, UNFENCED_MAX};
 use gannet_transport::limits::FRAME_BYTES_MAX;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -28,39 +25,36 @@ fn worker(rank: u32, incarnation: u64) -> WorkerIncarnation {
     WorkerIncarnation { rank, incarnation }
 }
 
-/// The heartbeat of a worker that has made so much progress.
-fn report(progress: u64) -> (Progress, Activity) {
-    (Progress::default(), Activity { progress, ..Activity::default() })
+fn report() -> SchedulerActionV1 {
+    SchedulerActionV1::ReportV3 { progress: Progress::default(), work: Activity::default() }
 }
 
 /// What happens. The number is the rank of a worker; `true` means its incarnation before the present one.
 #[derive(Debug, Clone)]
 enum WorkerAction {
     Start(u32),
-    Unlink(u32),
-    Beat(u32, bool),
+    Report(u32, bool),
     Take(u32, bool),
     Done(u32, bool),
     Leave(u32),
     Saved(u32, bool),
+    /// The registry of runs has given this worker up, and another has fenced it.
+    Die(u32),
+    /// Another worker has fenced the incarnations whose places others have taken.
     Fence,
-    Pass(u64),
-    Restart,
 }
 
 fn actions() -> impl Strategy<Value = Vec<WorkerAction>> {
     let rank = 0u32..3;
     let step = prop_oneof![
         1 => rank.clone().prop_map(WorkerAction::Start),
-        1 => rank.clone().prop_map(WorkerAction::Unlink),
-        1 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| WorkerAction::Beat(r, old)),
+        1 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| WorkerAction::Report(r, old)),
         4 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| WorkerAction::Take(r, old)),
         4 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| WorkerAction::Done(r, old)),
         1 => rank.clone().prop_map(WorkerAction::Leave),
-        1 => (rank, any::<bool>()).prop_map(|(r, old)| WorkerAction::Saved(r, old)),
+        1 => (rank.clone(), any::<bool>()).prop_map(|(r, old)| WorkerAction::Saved(r, old)),
+        1 => rank.prop_map(WorkerAction::Die),
         2 => Just(WorkerAction::Fence),
-        1 => (1u64..30).prop_map(WorkerAction::Pass),
-        1 => Just(WorkerAction::Restart),
     ];
     prop::collection::vec(step, 1..200)
 }
@@ -68,8 +62,6 @@ fn actions() -> impl Strategy<Value = Vec<WorkerAction>> {
 /// A job beside a map of who trains what.
 struct JobModel {
     job: JobState,
-    detector: FailureDetector,
-    now: Duration,
     /// For each worker its incarnations, each with the splits that it thinks it has.
     incarnations: Vec<Vec<(u64, Vec<u64>)>>,
     fenced: BTreeSet<WorkerIncarnation>,
@@ -79,22 +71,18 @@ struct JobModel {
     told_to_save: BTreeSet<WorkerIncarnation>,
     left: BTreeSet<WorkerIncarnation>,
     saved: Option<WorkerIncarnation>,
-    progress: u64,
 }
 
 impl JobModel {
     fn new(splits: u64) -> JobModel {
         JobModel {
             job: JobState::new(plan(3, splits), 1).unwrap(),
-            detector: FailureDetector::default(),
-            now: Duration::ZERO,
             incarnations: vec![Vec::new(); 3],
             fenced: BTreeSet::new(),
             done: vec![0; splits as usize],
             told_to_save: BTreeSet::new(),
             left: BTreeSet::new(),
             saved: None,
-            progress: 0,
         }
     }
 
@@ -109,12 +97,7 @@ impl JobModel {
     fn run(&mut self, action: WorkerAction) -> Result<(), TestCaseError> {
         match action {
             WorkerAction::Start(rank) => self.start(rank)?,
-            WorkerAction::Unlink(rank) => {
-                if let Some((me, _)) = self.which(rank, false) {
-                    self.detector.unlink(me);
-                }
-            }
-            WorkerAction::Beat(rank, old) => self.beat(rank, old)?,
+            WorkerAction::Report(rank, old) => self.report(rank, old)?,
             WorkerAction::Take(rank, old) => self.take(rank, old)?,
             WorkerAction::Done(rank, old) => self.done(rank, old)?,
             WorkerAction::Leave(rank) => {
@@ -131,13 +114,15 @@ impl JobModel {
                 let dead: Vec<WorkerIncarnation> = self.job.unfenced().collect();
                 self.fenced.extend(&dead);
                 for dead in dead {
-                    prop_assert!(self.job.fenced(dead) && !self.job.fenced(dead));
+                    prop_assert!(self.job.fenced(dead, &[]) && !self.job.fenced(dead, &[]));
                 }
             }
-            WorkerAction::Pass(seconds) => self.pass(Duration::from_secs(seconds)),
-            WorkerAction::Restart => {
-                self.detector =
-                    FailureDetector::of(self.job.live_incarnations(), WorkerLimits::of(TIMEOUT), self.now)
+            WorkerAction::Die(rank) => {
+                if let Some((me, _)) = self.which(rank, false) {
+                    self.fenced.insert(me);
+                    self.job.fenced(me, &[(7, 1)]);
+                    prop_assert!(!self.job.is_live(me));
+                }
             }
         }
         let counts = self.job.counts();
@@ -146,28 +131,18 @@ impl JobModel {
         Ok(())
     }
 
-    fn pass(&mut self, time: Duration) {
-        self.now += time;
-        self.job.tick(&self.detector, self.now);
-    }
-
     fn start(&mut self, rank: u32) -> Result<(), TestCaseError> {
         let all = &mut self.incarnations[rank as usize];
         let (incarnation, plan) = (all.len() as u64 + 1, plan(3, self.done.len() as u64));
-        let there = self.job.register(&self.detector, worker(rank, incarnation), &plan, self.now);
-        if there.is_ok() {
-            all.push((incarnation, Vec::new()));
-        } else {
-            prop_assert_eq!(there, Err(JobStateError::Taken(rank)));
-        }
+        self.job.register(worker(rank, incarnation), &plan).unwrap();
+        all.push((incarnation, Vec::new()));
         Ok(())
     }
 
-    fn beat(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
+    fn report(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, _)) = self.which(rank, old) else { return Ok(()) };
-        self.progress += 1;
-        let reply = self.job.beat(&self.detector, me, report(self.progress), self.now);
-        if let Ok(HeartbeatReply { chief: true, trained: true, .. }) = reply {
+        let reply = self.job.report(me, Progress::default());
+        if let Ok(JobOrders { chief: true, trained: true, .. }) = reply {
             self.told_to_save.insert(me);
             for other in &self.told_to_save {
                 let may_not = self.fenced.contains(other) || self.left.contains(other);
@@ -181,7 +156,7 @@ impl JobModel {
     fn take(&mut self, rank: u32, old: bool) -> Result<(), TestCaseError> {
         let Some((me, held)) = self.which(rank, old) else { return Ok(()) };
         let holding = held.clone();
-        let granted = self.job.take(&self.detector, me, &holding, self.now);
+        let granted = self.job.take(me, &holding);
         let Ok(SplitGrant::Task { index, .. }) = granted else { return Ok(()) };
         for (other, incarnations) in self.incarnations.iter().enumerate() {
             for (incarnation, held) in incarnations {
@@ -235,108 +210,72 @@ proptest! {
     #[test]
     fn every_task_is_trained_once_whoever_dies(actions in actions()) {
         let mut model = JobModel::new(6);
-        for action in actions.into_iter().chain([WorkerAction::Pass(100), WorkerAction::Restart]) {
+        for action in actions {
             model.run(action)?;
         }
-        // One more worker, which comes after all others are dead, trains what is left.
-        model.pass(TIMEOUT * 2);
-        let JobModel { mut job, detector, now, mut done, saved, .. } = model;
+        // One more worker, which comes after all others are dead and fences them, trains what is left.
+        let JobModel { mut job, mut done, saved, .. } = model;
         let me = worker(0, 1000);
-        job.register(&detector, me, &plan(3, 6), now).unwrap();
-        let reply = job.beat(&detector, me, report(0), now).unwrap();
-        reply.fence.into_iter().for_each(|dead| assert!(job.fenced(dead)));
-        while let SplitGrant::Task { index, .. } = job.take(&detector, me, &[], now).unwrap() {
+        job.register(me, &plan(3, 6)).unwrap();
+        let others: Vec<_> = job.unfenced().chain(job.live_incarnations()).filter(|of| *of != me).collect();
+        others.into_iter().for_each(|dead| assert!(job.fenced(dead, &[])));
+        while let SplitGrant::Task { index, .. } = job.take(me, &[]).unwrap() {
             job.done(me, index, 10).unwrap();
             done[index as usize] += 1;
         }
         prop_assert_eq!(done, vec![1; 6]);
-        prop_assert!(!job.is_over());
+        prop_assert!(!job.has_ended() || saved.is_some());
         // It saves too, unless another worker has saved.
-        let reply = job.beat(&detector, me, report(1), now).unwrap();
+        let reply = job.report(me, Progress::default()).unwrap();
         prop_assert_eq!((reply.chief, reply.trained, reply.saved), (saved.is_none(), true, saved.is_some()));
         if reply.chief {
             job.saved(me).unwrap();
         }
         job.leave(me).unwrap();
-        prop_assert!(job.is_over());
+        prop_assert!(job.has_ended() && !job.is_live(me));
     }
 }
 
 #[test]
-fn a_second_process_with_an_index_is_refused_while_the_first_lives() {
-    let (detector, at) = (FailureDetector::default(), Duration::from_secs(1));
-    let mut job = JobState::new(plan(2, 4), 1).unwrap();
-    job.register(&detector, worker(1, 5), &plan(2, 4), at).unwrap();
-    let taken = job.register(&detector, worker(1, 6), &plan(2, 4), at).unwrap_err();
-    assert!(taken.to_string().contains("two workers have the same --task-index"), "{taken}");
-    // Killed and restarted: the link is gone, so the timeout does not matter.
-    detector.unlink(worker(1, 5));
-    job.register(&detector, worker(1, 6), &plan(2, 4), at).unwrap();
+fn whoever_takes_the_place_of_a_worker_waits_for_its_splits_until_that_is_fenced() {
+    let mut job = JobState::new(plan(2, 1), 1).unwrap();
+    job.register(worker(1, 5), &plan(2, 1)).unwrap();
+    let first = job.take(worker(1, 5), &[]).unwrap();
+    job.register(worker(1, 6), &plan(2, 1)).unwrap();
     assert_eq!(job.unfenced().collect::<Vec<_>>(), [worker(1, 5)]);
-    let refused = job.beat(&detector, worker(1, 5), report(0), at);
+    let refused = job.report(worker(1, 5), Progress::default());
     assert_eq!(refused, Err(JobStateError::Fenced(worker(1, 5))));
-    // The scheduler is started again too: no worker has a link to it before its first heartbeat.
-    let detector = FailureDetector::of(job.live_incarnations(), WorkerLimits::of(TIMEOUT), at);
-    job.register(&detector, worker(1, 7), &plan(2, 4), at).unwrap();
-    let detector = FailureDetector::of(job.live_incarnations(), WorkerLimits::of(TIMEOUT), at);
-    job.beat(&detector, worker(1, 7), report(0), at).unwrap();
-    let taken = job.register(&detector, worker(1, 8), &plan(2, 4), at);
-    assert_eq!(taken, Err(JobStateError::Taken(1)));
-    let index = job.register(&detector, worker(2, 1), &plan(2, 4), at);
+    assert_eq!(job.register(worker(1, 5), &plan(2, 1)), Err(JobStateError::Fenced(worker(1, 5))));
+    assert_eq!(job.take(worker(1, 6), &[]), Ok(SplitGrant::Wait));
+    // Whoever fences it says how far it was.
+    assert!(job.fenced(worker(1, 5), &[(0, 3)]));
+    let SplitGrant::Task { index: 0, task, from: 3 } = job.take(worker(1, 6), &[]).unwrap() else {
+        panic!("its split is free, from batch 3")
+    };
+    assert_eq!(first, SplitGrant::Task { index: 0, task, from: 0 });
+    let index = job.register(worker(2, 1), &plan(2, 1));
     assert_eq!(index, Err(JobStateError::Index { rank: 2, workers: 2 }));
-    let other = job.register(&detector, worker(0, 1), &plan(2, 5), at);
+    let other = job.register(worker(0, 1), &plan(2, 5));
     assert!(matches!(other, Err(JobStateError::Differs(_))));
 }
 
 #[test]
 fn barriers_wait_for_who_is_to_come_and_not_for_the_dead() {
-    let (detector, at) = (FailureDetector::default(), Duration::ZERO);
     let mut job = JobState::new(plan(3, 4), 1).unwrap();
     for rank in 0..2 {
-        job.register(&detector, worker(rank, 1), &plan(3, 4), at).unwrap();
+        job.register(worker(rank, 1), &plan(3, 4)).unwrap();
     }
-    assert_eq!(job.meet(&detector, worker(0, 1), "begin", at), Ok(vec![1, 2]));
-    assert_eq!(job.meet(&detector, worker(1, 1), "begin", at), Ok(vec![2]));
-    job.register(&detector, worker(2, 1), &plan(3, 4), at).unwrap();
-    assert_eq!(job.meet(&detector, worker(0, 1), "begin", at), Ok(vec![2]));
-    let later = at + TIMEOUT * 2;
-    for rank in 0..2 {
-        job.beat(&detector, worker(rank, 1), report(0), later).unwrap();
-    }
-    let dead: Vec<_> = job.tick(&detector, later).into_iter().map(|(dead, _)| dead).collect();
-    assert_eq!(dead, [worker(2, 1)]);
-    assert_eq!(job.meet(&detector, worker(0, 1), "begin", later), Ok(vec![]));
+    assert_eq!(job.meet(worker(0, 1), "begin"), Ok(vec![1, 2]));
+    assert_eq!(job.meet(worker(1, 1), "begin"), Ok(vec![2]));
+    job.register(worker(2, 1), &plan(3, 4)).unwrap();
+    assert_eq!(job.meet(worker(0, 1), "begin"), Ok(vec![2]));
+    assert!(job.fenced(worker(2, 1), &[]));
+    assert_eq!(job.meet(worker(0, 1), "begin"), Ok(vec![]));
     for n in 0..BARRIERS_MAX * 3 {
         let name = format!("step {n}");
-        assert_eq!(job.meet(&detector, worker(0, 1), &name, later), Ok(vec![1]));
-        assert_eq!(job.meet(&detector, worker(1, 1), &name, later), Ok(vec![]));
+        assert_eq!(job.meet(worker(0, 1), &name), Ok(vec![1]));
+        assert_eq!(job.meet(worker(1, 1), &name), Ok(vec![]));
     }
-}
-
-/// Once, only the live worker with the lowest index was told to fence a dead one. If that one could not reach a server,
-/// or hung, the splits of the dead one stayed where they were.
-#[test]
-fn fences_go_to_one_worker_after_another() {
-    let (detector, begin) = (FailureDetector::default(), Duration::ZERO);
-    let mut job = JobState::new(plan(4, 4), 1).unwrap();
-    for rank in 0..4 {
-        job.register(&detector, worker(rank, 1), &plan(4, 4), begin).unwrap();
-    }
-    let (mut told, mut now) = (Vec::new(), begin);
-    let dead = worker(2, 1);
-    while now < TIMEOUT + FENCE_TURN * 6 {
-        now += Duration::from_secs(1);
-        job.tick(&detector, now);
-        let beat = |rank| job.clone().beat(&detector, worker(rank, 1), report(0), now).unwrap().fence;
-        let of_it: Vec<u32> = [0, 1, 3].into_iter().filter(|&rank| beat(rank) == [dead]).collect();
-        assert_eq!(of_it.len(), usize::from(now > TIMEOUT), "after {now:?}: {of_it:?}");
-        told.extend(of_it);
-    }
-    told.dedup();
-    let others = BTreeSet::from_iter(told.iter().copied());
-    assert!(others.len() == 3 && told.len() >= 6, "each has its turn again and again: {told:?}");
-    assert!(job.fenced(dead));
-    assert_eq!(job.beat(&detector, worker(0, 1), report(0), now).unwrap().fence, []);
 }
 
 /// A scheduler, and its replies to a worker.
@@ -360,31 +299,27 @@ fn whoever_died_and_comes_back_when_all_is_trained_does_not_begin_the_job_again(
     let (whole, dies) = (worker(0, 1), worker(1, 1));
     model.ask(whole, register()).unwrap();
     model.ask(dies, register()).unwrap();
-    while model.1 <= TIMEOUT {
-        model.1 += OWN_SLEEP;
-        model
-            .ask(
-                whole,
-                SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
-            )
-            .unwrap();
-    }
+    model.ask(whole, SchedulerActionV1::FencedV2 { dead: dies, acked: Vec::new() }).unwrap();
+    model.0.closed(dies.rank);
     for index in 0..4 {
         model.ask(whole, SchedulerActionV1::Take { holding: Vec::new() }).unwrap();
         model.ask(whole, SchedulerActionV1::Done { index, examples: 10 }).unwrap();
     }
     model.ask(whole, SchedulerActionV1::Saved).unwrap();
     model.ask(whole, SchedulerActionV1::Leave).unwrap();
-    let trained = Ok(SchedulerReplyV1::Registered { started: 1, done: 4, tasks: 4 });
+    model.0.closed(whole.rank);
+    let unfenced = Vec::new();
+    let trained = Ok(SchedulerReplyV1::RegisteredV2 { started: 1, done: 4, tasks: 4, unfenced });
     assert_eq!(model.ask(worker(1, 2), register()), trained);
     assert_eq!(
         model.ask(worker(1, 2), SchedulerActionV1::Take { holding: Vec::new() }),
         Ok(SchedulerReplyV1::Over)
     );
     model.ask(worker(1, 2), SchedulerActionV1::Leave).unwrap();
+    model.0.closed(1);
     // A worker that was there at the end begins another job.
     let reply = model.ask(worker(0, 2), register()).unwrap();
-    assert!(matches!(reply, SchedulerReplyV1::Registered { done: 0, .. }), "{reply:?}");
+    assert!(matches!(reply, SchedulerReplyV1::RegisteredV2 { done: 0, .. }), "{reply:?}");
 }
 
 #[test]
@@ -395,7 +330,8 @@ fn what_is_said_has_limits() {
     let long = "x".repeat(TEXT_BYTES_MAX + 1);
     let progress = Progress { acked: vec![(0, 0); 3], ..Progress::default() };
     let too_much = [
-        SchedulerActionV1::BeatV2 { progress, work: Activity::default() },
+        SchedulerActionV1::ReportV3 { progress, work: Activity::default() },
+        SchedulerActionV1::FencedV2 { dead: me, acked: vec![(0, 0); 3] },
         SchedulerActionV1::Take { holding: vec![0; 3] },
         SchedulerActionV1::Meet { name: long.clone() },
         SchedulerActionV1::Fail { why: long },
@@ -404,11 +340,7 @@ fn what_is_said_has_limits() {
         let refused = model.ask(me, what).unwrap_err();
         assert!(refused.0 == Refusal::Limit && refused.1.contains("are possible"), "{refused:?}");
     }
-    assert!(
-        model
-            .ask(me, SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() })
-            .is_ok()
-    );
+    assert!(model.ask(me, report()).is_ok());
 }
 
 /// A job at its limits: all workers, each with two tasks, the longest plan and reason, and as many dead.
@@ -433,7 +365,7 @@ fn the_largest_status_is_one_frame() {
             }
             let progress =
                 Progress { acked: vec![(1, 1); 2], waits_for: Some((1, 1)), ..Progress::default() };
-            model.ask(*now, SchedulerActionV1::BeatV2 { progress, work: Activity::default() }).unwrap();
+            model.ask(*now, SchedulerActionV1::ReportV3 { progress, work: Activity::default() }).unwrap();
             model.0.closed(now.rank);
         }
     }
@@ -445,11 +377,6 @@ fn the_largest_status_is_one_frame() {
     assert_eq!((job.members.len(), job.unfenced.len()), (JOB_WORKERS_MAX as usize, UNFENCED_MAX));
     let bytes = control::seal(&status).len();
     assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
-    let reply = model
-        .ask(
-            incarnations[0],
-            SchedulerActionV1::BeatV2 { progress: Progress::default(), work: Activity::default() },
-        )
-        .unwrap();
+    let reply = model.ask(incarnations[0], report()).unwrap();
     assert!(control::seal(&reply).len() <= FRAME_BYTES_MAX);
 }

@@ -155,18 +155,6 @@ impl ServerTables {
 }
 
 impl<N: Net> ShardThread<N> {
-    /// A session has ended. If the worker has no other one here, another process may take its index at once.
-    pub(super) fn unlink_worker(&self, pusher: &Pusher) {
-        let of_it = |other: &Session<N::Stream>| {
-            let other = other.pusher();
-            (other.pusher, other.incarnation) == (pusher.pusher, pusher.incarnation)
-        };
-        let worker = worker_of(pusher.pusher, pusher.incarnation);
-        if let Some(worker) = worker.filter(|_| !self.sessions.iter().flatten().any(of_it)) {
-            self.tables.detector.unlink(worker);
-        }
-    }
-
     /// Fences dead workers, and tells others, if a request waits here. If none does, slow workers keep their places.
     pub(super) fn give_up_dead_workers(&mut self, now: Duration) {
         // A request over one table may wait behind one over another.

@@ -8,6 +8,7 @@ use crate::frames::{FrameKind, RunFrame, RunIsFrame};
 use crate::limits::{RUN_BYTES_MAX, STATUS_TABLES_MAX};
 use crate::runs::{Registry, RunActionV1, RunReplyV1, RunRequestV1, TableUse};
 use crate::scheduler::Schedulers;
+use crate::scheduler::member::{Activity, Progress, WorkerIncarnation};
 use gannet_core::Shards;
 use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
@@ -38,15 +39,27 @@ pub(super) fn answer(
     };
     // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
+    let report = job_report(&request);
     let reply = match request.what {
         RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: tables.uses() }),
         _ => runs.answer(request, session, now, &tables.names()),
     };
+    let mut reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text));
     if let Some(scheduler) = scheduler {
         runs.take_forgotten().iter().for_each(|run| scheduler.forget(run));
+        if let (Ok(RunReplyV1::OrdersV2 { failed, .. }), Some((run, worker, report))) = (&mut reply, report) {
+            *failed = scheduler.note_report(&run, worker, report);
+        }
     }
-    let reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text))?;
+    let reply = reply?;
     tables::answer(frame, RunIsFrame {}, &control::seal(&reply), transmit)
+}
+
+/// What a heartbeat reports of a job, for the scheduler in this thread.
+fn job_report(request: &RunRequestV1) -> Option<(String, WorkerIncarnation, (Progress, Activity))> {
+    let RunActionV1::BeatV2 { beat, .. } = &request.what else { return None };
+    let progress = beat.progress.clone()?;
+    Some((request.name.clone(), request.incarnation, (progress, beat.work)))
 }
 
 impl ServerTables {

@@ -109,7 +109,7 @@ impl<N: Net> ShardThread<N> {
         let mut scheduler = match settings.thread {
             0 => {
                 let data_server = settings.data_server.clone();
-                Some(Schedulers::open(store.folder(), data_server, &tables.detector, net.now())?)
+                Some(Schedulers::open(store.folder(), data_server, net.now())?)
             }
             _ => None,
         };
@@ -356,7 +356,6 @@ impl<N: Net> ShardThread<N> {
     fn end(&mut self, token: usize, end: &SessionEnd) {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
-        self.unlink_worker(session.pusher());
         self.tables.cuts.absences.end(session.pusher(), self.tables.detector.clock(self.net.now()));
         self.tables.end_session(number);
         self.tables.end_cut_of(number, self.net.now());
@@ -481,10 +480,18 @@ impl<N: Net> ShardThread<N> {
         self.tables.forget_clients(now);
         self.give_up_dead_workers(now);
         self.resume_group_waiters();
-        if let Some(scheduler) = &mut self.scheduler
-            && let Err((_, why)) = scheduler.tick(now)
+        if let Some(runs) = &mut self.runs
+            && let Err((_, why)) = runs.give_up_dead_workers(now)
+            && let Some(kept_back) = self.log_limiter.allow(now)
         {
-            tracing::error!(why, "cannot write the scheduler's job state");
+            tracing::error!(
+                why,
+                kept_back,
+                "a dead worker cannot be given up: the registry of runs is not saved"
+            );
+        }
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.tick(now);
         }
         self.publish();
     }

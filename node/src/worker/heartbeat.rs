@@ -1,33 +1,35 @@
-//! A worker's heartbeat in its job. One thread tells the scheduler that the worker lives and what it does, while others
-//! pull and push. A second thread fences dead workers when the scheduler asks for it: that takes as long as servers
-//! take to answer, and heartbeats go on meanwhile. Other threads ask the scheduler through the same link, one at a
-//! time.
+//! A worker's part in a job whose scheduler hands out the data. What it does and which splits it holds goes with the
+//! heartbeats of its [`RunClient`]. A thread fences dead workers when the registry of runs asks for it: that takes as
+//! long as servers take to answer, and heartbeats go on meanwhile. It also tells a scheduler in another server, which
+//! hears no heartbeats, how far the worker is. Other threads ask the scheduler, one at a time.
 
-use super::JobClient;
 use super::no_space::until_space;
+use super::run_client::{JobReport, RunShared};
+use super::run_session::RunOrders;
+use super::{JobClient, RunClient};
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
-use crate::scheduler::job_state::HeartbeatReply;
+use crate::scheduler::job_state::JobOrders;
 use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use crate::scheduler::table_records::TableRecord;
 use gannet_transport::Net;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Fences an incarnation at every owner of shards: they apply nothing that it pushes afterwards. [`Heartbeat`] has an
 /// example.
 pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> + Send>;
 
-/// See the module. Dropping it ends the heartbeats without leaving the job, so the scheduler takes the worker for dead.
-/// The drop does not wait for a fence in progress: the worker that must fence next begins it again.
+/// See the module. Dropping it leaves the job without a word: the registry takes the worker for dead when its
+/// [`RunClient`] is dropped, too. The drop does not wait for a fence in progress: the worker that must fence next begins
+/// it again.
 ///
 /// ```
-/// # use gannet_node::{Heartbeat, JobClient, JobPlan, PlanFile, Server, ServerConfig, SplitGrant};
-/// # use gannet_node::{Worker, WorkerConfig};
+/// # use gannet_node::{Heartbeat, JobClient, JobPlan, PlanFile, RunClient, RunIntent, RunRequest, Server, ServerConfig};
+/// # use gannet_node::{SplitGrant, Worker, WorkerConfig};
 /// # use gannet_transport::multi::Transports;
 /// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
 /// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
@@ -35,9 +37,15 @@ pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> +
 /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
 /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
 /// # let worker = Worker::connect(Transports::new(), config.clone())?;
-/// let job = JobClient::join(Transports::new(), config, 0, plan)?;
+/// # let (settings, tables) = (Vec::new(), vec!["clicks".to_owned()]);
+/// # let (name, want, notes) = ("monday".to_owned(), RunIntent::Auto, String::new());
+/// # let (at, worker_timeout) = (1_800_000_000, plan.worker_timeout());
+/// # let request = RunRequest { name, want, settings, tables, at, notes, worker_timeout };
+/// let run = RunClient::join(Transports::new(), &config, 0, request)?;
+/// let job = JobClient::join_beside(run.session(), plan)?;
+/// run.note_job(job.joined())?;
 /// let fence = Box::new(|_dead| Ok(())); // a job of several workers calls Worker::fence
-/// let heartbeat = Heartbeat::begin(job, fence, worker.shared_counters())?;
+/// let heartbeat = Heartbeat::begin(&run, job, fence, worker.shared_counters())?;
 /// while let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false)? {
 ///     heartbeat.done(index, 10)?; // 10 records
 /// }
@@ -51,10 +59,10 @@ pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> +
 /// ```
 pub struct Heartbeat<N: Net> {
     shared: Arc<HeartbeatShared<N>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 struct HeartbeatShared<N: Net> {
+    run: Arc<RunShared<N>>,
     client: Mutex<JobClient<N>>,
     state: Mutex<HeartbeatState>,
     changed: Condvar,
@@ -63,21 +71,24 @@ struct HeartbeatShared<N: Net> {
     read_timeout: Duration,
     /// How long a scheduler may have no space for its state.
     patience: Duration,
+    /// How often a scheduler that hears no heartbeats must hear how far this worker is. `None`: it hears them.
+    report_every: Option<Duration>,
 }
 
 #[derive(Default)]
 struct HeartbeatState {
     report: Progress,
-    reply: HeartbeatReply,
+    /// Why the job has failed.
+    failed: Option<String>,
     /// Tasks that this worker holds.
     held_tasks: Vec<u64>,
     /// What the worker does, if it was set.
     doing: Option<ActivityKind>,
     /// Counts progress that the links do not show.
     progress: u64,
-    /// Incarnations that this worker must fence, at most as many as a job can have unfenced, and the one that it is
-    /// fencing.
-    to_fence: BTreeSet<WorkerIncarnation>,
+    /// Incarnations that this worker must fence, at most as many as a run can have unfenced, each with what it last
+    /// reported of its splits; and the one that it is fencing.
+    to_fence: BTreeMap<WorkerIncarnation, Vec<(u64, u64)>>,
     fencing: Option<WorkerIncarnation>,
     /// It saves an unfinished model: it was stopped while tasks were left.
     saves_early: bool,
@@ -96,34 +107,65 @@ where
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Starts the heartbeats. `fence_fn` fences dead workers. `counters` are those of the worker that trains: each
-    /// heartbeat reports its clock, the staleness of its rows, the worker it waits for, and its progress.
+    /// Heartbeats of `run` report this job from now on. `fence_fn` fences dead workers. `counters` are those of the
+    /// worker that trains: each heartbeat reports its clock, the staleness of its rows, the worker it waits for, and its
+    /// progress.
     ///
     /// # Errors
-    /// The system gives no threads.
+    /// The system gives no thread.
     pub fn begin(
+        run: &RunClient<N>,
         client: JobClient<N>,
         fence_fn: FenceFn,
         counters: Arc<WorkerCounters>,
     ) -> std::io::Result<Heartbeat<N>> {
         let every = (client.plan().worker_timeout() / BEATS).min(BEAT_MAX);
+        let report_every = (!client.is_beside_run()).then_some(every);
         let (read_timeout, patience) = (client.plan().read_timeout(), client.patience());
         let (client, state, changed) = (Mutex::new(client), Mutex::default(), Condvar::new());
-        let shared = HeartbeatShared { client, state, changed, counters, read_timeout, patience };
+        let run = run.shared();
+        let shared =
+            HeartbeatShared { run, client, state, changed, counters, read_timeout, patience, report_every };
         let shared = Arc::new(shared);
-        let (beating, fencing) = (shared.clone(), shared.clone());
-        let builder = std::thread::Builder::new().name("gannet-member".into());
-        let thread = Some(builder.spawn(move || beating.beat_until_over(every))?);
-        // From here on dropping it ends both threads.
-        let heartbeat = Heartbeat { shared, thread };
-        std::thread::Builder::new().name("gannet-fence".into()).spawn(move || fencing.fence_all(fence_fn))?;
+        let reporting: Weak<HeartbeatShared<N>> = Arc::downgrade(&shared);
+        shared.run.set_report(reporting);
+        let serving = shared.clone();
+        // From here on dropping it ends the thread.
+        let heartbeat = Heartbeat { shared };
+        std::thread::Builder::new().name("gannet-job".into()).spawn(move || serving.serve(fence_fn))?;
         Ok(heartbeat)
+    }
+}
+
+impl<N> JobReport for HeartbeatShared<N>
+where
+    N: Net + Send,
+    N::Stream: Send,
+    N::Poll: Send,
+{
+    fn report(&self) -> (Progress, Activity) {
+        self.progress()
+    }
+
+    fn note(&self, orders: &RunOrders) {
+        let mut state = lock(&self.state);
+        let fencing = state.fencing;
+        let to_fence = orders.fence.iter().filter(|dead| Some(dead.incarnation) != fencing);
+        state.to_fence = to_fence.map(|dead| (dead.incarnation, dead.acked.clone())).collect();
+        state.failed.clone_from(&orders.failed);
+        if !state.to_fence.is_empty() {
+            self.changed.notify_all();
+        }
+    }
+
+    fn lose(&self, error: &WorkerError) {
+        self.is_lost(error);
     }
 }
 
 impl<N: Net> HeartbeatShared<N> {
     /// What a heartbeat reports.
-    fn report(&self) -> (Progress, Activity) {
+    fn progress(&self) -> (Progress, Activity) {
         let state = lock(&self.state);
         let (clock, staleness, waits_for) = self.counters.step();
         let doing = state.doing.unwrap_or(match (waits_for, state.held_tasks.is_empty()) {
@@ -135,70 +177,71 @@ impl<N: Net> HeartbeatShared<N> {
         (Progress { clock, staleness, waits_for, ..state.report.clone() }, work)
     }
 
-    /// Sends a heartbeat and keeps the reply.
-    fn beat(&self) -> Result<HeartbeatReply, WorkerError> {
-        let (report, work) = self.report();
-        let reply = until_space(self.patience, || lock(&self.client).beat(report.clone(), work))?;
-        let mut state = lock(&self.state);
-        let fencing = state.fencing;
-        state.to_fence =
-            reply.fence.iter().copied().filter(|incarnation| Some(*incarnation) != fencing).collect();
-        state.reply = reply.clone();
-        if !state.to_fence.is_empty() {
-            self.changed.notify_all();
-        }
-        Ok(reply)
+    /// Tells the scheduler how far this worker is, and returns what it must know of the job.
+    fn report_now(&self) -> Result<JobOrders, WorkerError> {
+        let (progress, work) = self.progress();
+        let orders = until_space(self.patience, || lock(&self.client).report(progress.clone(), work))?;
+        lock(&self.state).failed.clone_from(&orders.failed);
+        Ok(orders)
     }
 
-    /// Sends heartbeats until the end.
-    fn beat_until_over(&self, every: Duration) {
-        loop {
-            if let Err(error) = self.beat() {
-                return self.lose(&error);
-            }
-            let state = lock(&self.state);
-            let (state, _) = self
-                .changed
-                .wait_timeout_while(state, every, |state| !state.over)
-                .unwrap_or_else(PoisonError::into_inner);
-            if state.over {
-                return;
-            }
-        }
-    }
-
-    /// Fences what the scheduler asks for, one incarnation at a time, until the end. If a fence fails, the reply to the
-    /// next heartbeat asks for it again.
-    fn fence_all(&self, mut fence_fn: FenceFn) {
-        let mut logged: Option<Instant> = None;
-        while let Some(incarnation) = self.next_to_fence() {
-            let fenced = fence_fn(incarnation).and_then(|()| lock(&self.client).fenced(incarnation));
-            // Each heartbeat may ask for it again.
-            if let Err(error) = fenced
-                && logged.is_none_or(|at| at.elapsed() >= WAITS_LOGGED)
-            {
-                logged = Some(Instant::now());
-                tracing::warn!(worker = incarnation.rank, %error, "a dead worker is not yet fenced");
-            }
-            lock(&self.state).fencing = None;
-        }
-    }
-
-    fn next_to_fence(&self) -> Option<WorkerIncarnation> {
-        let state = lock(&self.state);
-        let waits = |state: &mut HeartbeatState| !state.over && state.to_fence.is_empty();
-        let mut state = self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner);
-        if state.over {
-            return None;
-        }
-        state.fencing = state.to_fence.pop_first();
-        state.fencing
-    }
-
-    fn lose(&self, error: &WorkerError) {
+    fn is_lost(&self, error: &WorkerError) {
         // The next call returns the error and ends the worker, so this is logged once and as information.
         tracing::info!(%error, "this worker is no longer in the job");
         lock(&self.state).lost = Some(error.to_string());
+    }
+
+    /// Fences what the registry asks for, one incarnation at a time, and reports to a scheduler that hears no heartbeats,
+    /// until the end.
+    fn serve(&self, mut fence_fn: FenceFn) {
+        let mut logged: Option<Instant> = None;
+        loop {
+            let (over, next) = self.next_to_do();
+            if over {
+                return;
+            }
+            if let Some((incarnation, acked)) = next {
+                // Each heartbeat may ask for it again.
+                if let Err(error) = self.fence(&mut fence_fn, incarnation, &acked)
+                    && logged.is_none_or(|at| at.elapsed() >= WAITS_LOGGED)
+                {
+                    logged = Some(Instant::now());
+                    tracing::warn!(worker = incarnation.rank, %error, "a dead worker is not yet fenced");
+                }
+                lock(&self.state).fencing = None;
+            } else if let Err(error) = self.report_now() {
+                return self.is_lost(&error);
+            }
+        }
+    }
+
+    /// Fences a dead worker. Then the scheduler, and the registry last, learn of it. If something of that fails, the
+    /// reply to the next heartbeat asks for all of it again.
+    fn fence(
+        &self,
+        fence_fn: &mut FenceFn,
+        dead: WorkerIncarnation,
+        acked: &[(u64, u64)],
+    ) -> Result<(), WorkerError> {
+        fence_fn(dead)?;
+        until_space(self.patience, || lock(&self.client).fenced(dead, acked))?;
+        self.run.session().fenced(dead)
+    }
+
+    /// Waits until there is a worker to fence, or a report is due. Whether it is over, and whom to fence.
+    fn next_to_do(&self) -> (bool, Option<(WorkerIncarnation, Vec<(u64, u64)>)>) {
+        let state = lock(&self.state);
+        let waits = |state: &mut HeartbeatState| !state.over && state.to_fence.is_empty();
+        let mut state = match self.report_every {
+            Some(every) => {
+                let waited = self.changed.wait_timeout_while(state, every, waits);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner),
+        };
+        let next = if state.over { None } else { state.to_fence.pop_first() };
+        state.fencing = next.as_ref().map(|(incarnation, _)| *incarnation);
+        (state.over, next)
     }
 }
 
@@ -224,14 +267,14 @@ impl<N: Net> Heartbeat<N> {
         self.shared.read_timeout
     }
 
-    /// Sends a heartbeat at once, and returns the scheduler's reply.
+    /// Tells the scheduler at once how far this worker is, and returns what it must know of the job.
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn beat_now(&self) -> Result<HeartbeatReply, String> {
+    pub fn report_now(&self) -> Result<JobOrders, String> {
         match self.lost() {
             Some(why) => Err(why),
-            None => self.shared.beat().map_err(|error| error.to_string()),
+            None => self.shared.report_now().map_err(|error| error.to_string()),
         }
     }
 
@@ -246,7 +289,8 @@ impl<N: Net> Heartbeat<N> {
         self.is_at(Some(ActivityKind::Ending));
         let mut wait = LoggedWait::begin();
         loop {
-            let HeartbeatReply { chief, saver, trained, saved, .. } = self.beat_now()?;
+            let JobOrders { chief, saver, trained, saved, .. } = self.report_now()?;
+            self.moved();
             if chief || saved || !trained || stop() {
                 let saves = chief && !saved;
                 self.is_at(saves.then_some(ActivityKind::Saving).or(Some(ActivityKind::Ending)));
@@ -276,7 +320,7 @@ impl<N: Net> Heartbeat<N> {
         }
         self.ask(|client| client.saved())?;
         let wait = LoggedWait::begin();
-        while wait.since.elapsed() < FAREWELL_TIME && self.beat_now()?.live > 1 {
+        while wait.since.elapsed() < FAREWELL_TIME && self.report_now()?.live > 1 {
             std::thread::sleep(ASK_EVERY);
         }
         Ok(())
@@ -285,7 +329,7 @@ impl<N: Net> Heartbeat<N> {
     /// Why this worker, or the whole job, cannot go on, if so.
     pub fn lost(&self) -> Option<String> {
         let state = lock(&self.shared.state);
-        state.lost.clone().or_else(|| state.reply.failed.clone())
+        state.lost.clone().or_else(|| state.failed.clone())
     }
 
     /// Asks the scheduler. While it waits for space there, other threads may use the link, as for heartbeats.
@@ -310,6 +354,7 @@ impl<N: Net> Heartbeat<N> {
             if stop() {
                 return Ok(None);
             }
+            self.moved();
             // Holds the client's lock throughout. So a task that another thread reports as done is out of `held_tasks`
             // before the scheduler grants another.
             let grant = self.ask(|client| {
@@ -402,21 +447,16 @@ impl<N: Net> Heartbeat<N> {
     ///
     /// # Errors
     /// As [`take`](Self::take).
-    pub fn leave(mut self) -> Result<(), String> {
+    pub fn leave(self) -> Result<(), String> {
         self.end();
-        let (report, work) = self.shared.report();
-        self.ask(|client| client.beat(report.clone(), work).and_then(|_| client.leave()))
+        let (progress, work) = self.shared.progress();
+        self.ask(|client| client.report(progress.clone(), work).and_then(|_| client.leave()))?;
+        self.shared.run.session().leave().map_err(|error| error.to_string())
     }
-}
 
-impl<N: Net> Heartbeat<N> {
-    fn end(&mut self) {
+    fn end(&self) {
         lock(&self.shared.state).over = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // The thread has no result; its panic has been printed.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -1,15 +1,17 @@
-//! A worker's requests to the scheduler of its job, over a link of its own. Every call may be repeated: a lost answer
-//! does no harm.
+//! A worker's requests to the scheduler of its job: over the link of its run if the scheduler is in the server that keeps
+//! the registry of runs, else over one of its own. Every call may be repeated: a lost answer does no harm.
 
 use super::no_space::until_space;
+use super::run_session::RunSession;
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{NEXT_INCARNATION, Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::frames::control;
 use crate::frames::{BookFrame, JobTableFrame};
 use crate::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
+use crate::runs::RunId;
 use crate::scheduler::job_plan::{JobPlan, Split};
-use crate::scheduler::job_state::HeartbeatReply;
+use crate::scheduler::job_state::JobOrders;
 use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, Member, Progress, WorkerIncarnation};
 use crate::scheduler::table_records::{JobTableV1, TableRecord};
@@ -17,6 +19,7 @@ use crate::scheduler::{
     JobTableV2, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SchedulerRequestV2,
 };
 use gannet_transport::Net;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A worker's connection to the scheduler of its job.
@@ -43,14 +46,18 @@ use std::time::Duration;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct JobClient<N: Net> {
-    worker: Worker<N>,
+    worker: Arc<Mutex<Worker<N>>>,
+    /// The run of the job: its name, generation and birth.
+    run: (String, u32, u64),
+    /// Heartbeats go over the same link.
+    beside_run: bool,
     incarnation: WorkerIncarnation,
     plan: JobPlan,
     joined: JobAnswer,
 }
 
 /// What a worker learns when it joins a job. [`JobClient`] has an example.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobAnswer {
     /// The number of the job: larger than that of any earlier job of this scheduler.
     pub started: u64,
@@ -58,6 +65,9 @@ pub struct JobAnswer {
     pub done: u64,
     /// Tasks of all passes.
     pub tasks: u64,
+    /// Incarnations whose places others have taken. [`RunSession::note_job`](crate::RunSession::note_job) has them
+    /// fenced.
+    pub unfenced: Vec<WorkerIncarnation>,
 }
 
 /// A job as its scheduler knows it.
@@ -126,28 +136,56 @@ impl<N: Net> JobClient<N> {
             return Err(WorkerError::Call(what.into()));
         }
         let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };
-        let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
-        let ask =
-            SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Register { plan: plan.clone() } };
-        if control::seal_as(2, &worker.of_run(&ask)).len() > PLAN_BYTES_MAX {
-            let files = plan.files.len();
+        let run = config.run.as_ref().map_or((String::new(), 0, 0), RunId::parts);
+        let worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
+        Self::register((Arc::new(Mutex::new(worker)), false), run, incarnation, plan)
+    }
+
+    /// Joins the job of a run's worker, whose scheduler is the server that keeps the registry of the run.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn join_beside(run: &RunSession<N>, plan: JobPlan) -> Result<JobClient<N>, WorkerError> {
+        Self::register((run.link(), true), run.id().parts(), run.incarnation(), plan)
+    }
+
+    fn register(
+        (worker, beside_run): (Arc<Mutex<Worker<N>>>, bool),
+        run: (String, u32, u64),
+        incarnation: WorkerIncarnation,
+        plan: JobPlan,
+    ) -> Result<JobClient<N>, WorkerError> {
+        let joined = JobAnswer::default();
+        let mut client = JobClient { worker, run, beside_run, incarnation, plan, joined };
+        let what = SchedulerActionV1::Register { plan: client.plan.clone() };
+        if control::seal_as(2, &client.request(what.clone())).len() > PLAN_BYTES_MAX {
+            let files = client.plan.files.len();
             let text = format!(
                 "the names of {files} files are too long for one message: train on fewer, larger ones"
             );
             return Err(WorkerError::Call(text));
         }
-        match until_space(worker.config.peer_timeout, || worker.ask_scheduler(&ask))? {
-            SchedulerReplyV1::Registered { started, done, tasks } => {
-                let joined = JobAnswer { started, done, tasks };
-                Ok(JobClient { worker, incarnation, plan, joined })
+        match until_space(client.patience(), || client.ask(what.clone()))? {
+            SchedulerReplyV1::RegisteredV2 { started, done, tasks, unfenced } => {
+                client.joined = JobAnswer { started, done, tasks, unfenced };
+                Ok(client)
             }
-            other => Err(worker.nonsense(&other)),
+            other => Err(client.link().nonsense(&other)),
         }
+    }
+
+    fn link(&self) -> MutexGuard<'_, Worker<N>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether heartbeats go to the same server, and tell it how far the worker is.
+    pub(super) fn is_beside_run(&self) -> bool {
+        self.beside_run
     }
 
     /// How long it waits for a scheduler that has no space for its state.
     pub(super) fn patience(&self) -> Duration {
-        self.worker.config.peer_timeout
+        self.link().config.peer_timeout
     }
 
     /// This worker and its incarnation.
@@ -156,8 +194,8 @@ impl<N: Net> JobClient<N> {
     }
 
     /// The scheduler's answer to the join.
-    pub fn joined(&self) -> JobAnswer {
-        self.joined
+    pub fn joined(&self) -> &JobAnswer {
+        &self.joined
     }
 
     /// The data of the job.
@@ -165,18 +203,26 @@ impl<N: Net> JobClient<N> {
         &self.plan
     }
 
+    /// A request to the scheduler of this worker's run.
+    fn request(&self, what: SchedulerActionV1) -> SchedulerRequestV2 {
+        let ((run, generation, birth), incarnation) = (self.run.clone(), self.incarnation);
+        SchedulerRequestV2 { run, generation, birth, ask: SchedulerRequestV1 { incarnation, what } }
+    }
+
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
-        self.worker.ask_scheduler(&SchedulerRequestV1 { incarnation: self.incarnation, what })
+        self.link().ask_scheduler(&self.request(what))
     }
 
     fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
         match self.ask(what)? {
             SchedulerReplyV1::Noted => Ok(()),
-            other => Err(self.worker.nonsense(&other)),
+            other => Err(self.link().nonsense(&other)),
         }
     }
 
-    /// Tells the scheduler that this worker lives, how far it is, and what it does.
+    /// Tells the scheduler how far this worker is and what it does, and returns what it must know of the job. The
+    /// registry of the run decides whether the worker lives, and hears of that over
+    /// [`RunSession::beat`](crate::RunSession::beat).
     ///
     /// ```
     /// # use gannet_node::{Activity, JobClient, JobPlan, PlanFile, Progress, Server, ServerConfig, WorkerConfig};
@@ -188,26 +234,26 @@ impl<N: Net> JobClient<N> {
     /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
     /// # let mut job = JobClient::join(Transports::new(), config, 0, plan)?;
     /// let progress = Progress { clock: 3, examples: 192, ..Progress::default() };
-    /// let reply = job.beat(progress, Activity::default())?;
-    /// assert!(reply.chief && !reply.trained);
+    /// let orders = job.report(progress, Activity::default())?;
+    /// assert!(orders.chief && !orders.trained);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// The scheduler is lost, or has given this worker up.
-    pub fn beat(&mut self, progress: Progress, work: Activity) -> Result<HeartbeatReply, WorkerError> {
-        match self.ask(SchedulerActionV1::BeatV2 { progress, work })? {
-            SchedulerReplyV1::OrdersV2 { chief, saver, trained, saved, fence, failed, live } => {
-                Ok(HeartbeatReply { chief, saver, trained, saved, fence, failed, live })
+    pub fn report(&mut self, progress: Progress, work: Activity) -> Result<JobOrders, WorkerError> {
+        match self.ask(SchedulerActionV1::ReportV3 { progress, work })? {
+            SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live } => {
+                Ok(JobOrders { chief, saver, trained, saved, failed, live })
             }
-            other => Err(self.worker.nonsense(&other)),
+            other => Err(self.link().nonsense(&other)),
         }
     }
 
     /// Asks for a task in addition to those that the worker holds.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat).
+    /// As [`report`](Self::report).
     pub fn take(&mut self, holding: &[u64]) -> Result<SplitGrant, WorkerError> {
         match self.ask(SchedulerActionV1::Take { holding: holding.to_vec() })? {
             SchedulerReplyV1::Task { index, from } if index < self.plan.tasks() => {
@@ -216,30 +262,31 @@ impl<N: Net> JobClient<N> {
             }
             SchedulerReplyV1::Wait => Ok(SplitGrant::Wait),
             SchedulerReplyV1::Over => Ok(SplitGrant::Over),
-            other => Err(self.worker.nonsense(&other)),
+            other => Err(self.link().nonsense(&other)),
         }
     }
 
     /// Reports that a task of so many records is trained: every push of it has been acknowledged.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat).
+    /// As [`report`](Self::report).
     pub fn done(&mut self, index: u64, examples: u64) -> Result<(), WorkerError> {
         self.note(SchedulerActionV1::Done { index, examples })
     }
 
-    /// Reports that every owner of shards refuses pushes of this incarnation.
+    /// Reports that every owner of shards refuses pushes of this dead incarnation, so its splits are free. `acked`: how
+    /// many batches of each are acknowledged, as it last reported.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat).
-    pub fn fenced(&mut self, dead: WorkerIncarnation) -> Result<(), WorkerError> {
-        self.note(SchedulerActionV1::Fenced { dead })
+    /// As [`report`](Self::report).
+    pub fn fenced(&mut self, dead: WorkerIncarnation, acked: &[(u64, u64)]) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::FencedV2 { dead, acked: acked.to_vec() })
     }
 
     /// Reports that this worker, the chief when all is trained, has tested and saved.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat); or it is not the chief.
+    /// As [`report`](Self::report); or it is not the chief.
     pub fn saved(&mut self) -> Result<(), WorkerError> {
         self.note(SchedulerActionV1::Saved)
     }
@@ -247,7 +294,7 @@ impl<N: Net> JobClient<N> {
     /// Leaves the job. Every push of this worker has been acknowledged. The scheduler gives its tasks to others.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat).
+    /// As [`report`](Self::report).
     pub fn leave(&mut self) -> Result<(), WorkerError> {
         self.note(SchedulerActionV1::Leave)
     }
@@ -255,23 +302,23 @@ impl<N: Net> JobClient<N> {
     /// Enters a barrier, and returns the workers that have not entered it. If there are none, it is open.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat).
+    /// As [`report`](Self::report).
     pub fn meet(&mut self, name: &str) -> Result<Vec<u32>, WorkerError> {
         match self.ask(SchedulerActionV1::Meet { name: name.to_owned() })? {
             SchedulerReplyV1::Missing { ranks } => Ok(ranks),
-            other => Err(self.worker.nonsense(&other)),
+            other => Err(self.link().nonsense(&other)),
         }
     }
 
     /// Reports what rows of a table of the job this worker found at the servers.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat); or they are not the rows that the job has trained, which ends the job.
+    /// As [`report`](Self::report); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.worker.run_name());
+        let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.run.0.clone());
         let report = JobTableV2 { run, record };
         let payload = |_: usize, _: u32| control::seal_as(2, &report);
-        self.worker
+        self.link()
             .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))
             .map(|_| ())
     }
@@ -279,7 +326,7 @@ impl<N: Net> JobClient<N> {
     /// Reports that the job cannot go on. All workers learn why.
     ///
     /// # Errors
-    /// As [`beat`](Self::beat).
+    /// As [`report`](Self::report).
     pub fn fail(&mut self, why: &str) -> Result<(), WorkerError> {
         let end = (0..=TEXT_BYTES_MAX.min(why.len())).rev().find(|&end| why.is_char_boundary(end));
         self.note(SchedulerActionV1::Fail { why: why[..end.unwrap_or(0)].to_owned() })
@@ -292,9 +339,11 @@ impl JobStatus {
     /// # Errors
     /// The scheduler is lost.
     pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
+        let (run, generation, birth) = config.run.as_ref().map_or((String::new(), 0, 0), RunId::parts);
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        match worker.ask_scheduler(&SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status })? {
+        let ask = SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status };
+        match worker.ask_scheduler(&SchedulerRequestV2 { run, generation, birth, ask })? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(worker.nonsense(&other)),
         }
@@ -329,9 +378,8 @@ impl From<JobV2> for JobStatus {
 
 impl<N: Net> Worker<N> {
     /// Asks the scheduler, which is thread 0 of the first server.
-    fn ask_scheduler(&mut self, ask: &SchedulerRequestV1) -> Result<SchedulerReplyV1, WorkerError> {
-        let ask = self.of_run(ask);
-        let payload = |_: usize, _: u32| control::seal_as(2, &ask);
+    fn ask_scheduler(&mut self, ask: &SchedulerRequestV2) -> Result<SchedulerReplyV1, WorkerError> {
+        let payload = |_: usize, _: u32| control::seal_as(2, ask);
         let answers =
             self.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
         let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
@@ -339,16 +387,6 @@ impl<N: Net> Worker<N> {
             return Err(nonsense("no answer from the scheduler".into()));
         };
         control::open(payload).map_err(|error| nonsense(error.to_string()))
-    }
-
-    fn run_name(&self) -> String {
-        self.config.run.as_ref().map_or(String::new(), |run| run.name.clone())
-    }
-
-    /// A request to the scheduler of this worker's run.
-    fn of_run(&self, ask: &SchedulerRequestV1) -> SchedulerRequestV2 {
-        let (generation, birth) = self.config.run.as_ref().map_or((0, 0), |run| (run.generation, run.birth));
-        SchedulerRequestV2 { run: self.run_name(), generation, birth, ask: ask.clone() }
     }
 
     fn nonsense(&self, reply: &SchedulerReplyV1) -> WorkerError {

@@ -1,7 +1,7 @@
 //! What servers know of runs and tables, and how a run is deleted. Whoever asks need not be in a run.
 
 use super::no_space::until_space;
-use super::run_client::{drop_everywhere, look, of_registry, registrar, registrars};
+use super::run_session::{drop_everywhere, look, of_registry, registrar, registrars};
 use super::{Worker, WorkerConfig};
 use crate::error::WorkerError;
 use crate::runs::{Run, RunActionV1, RunReplyV1, RunRequestV1, TableUse};

@@ -1,45 +1,30 @@
-//! A worker's part in a run: its requests to the registry of runs, over a link of its own, and its heartbeats there
-//! until it is dropped.
+//! A worker's membership in its run: one thread sends its heartbeats to the registry of runs until it is dropped. In a
+//! job whose scheduler hands out the data, a [`Heartbeat`](super::Heartbeat) says what the heartbeats report.
 
-use super::no_space::until_space;
-use super::tables::{ControlReply, ControlRequest, Recipients};
-use super::{Worker, WorkerConfig};
+use super::run_session::{RunOrders, RunRequest, RunSession};
+use super::{JobAnswer, WorkerConfig};
 use crate::counters::WorkerCounters;
 use crate::error::{Refusal, WorkerError};
-use crate::frames::control::{self, DropTableV1};
-use crate::frames::{DropTableFrame, RunFrame};
-use crate::limits::{BEAT_MAX, BEATS, RUN_BYTES_MAX, TAKEN_PATIENCE};
-use crate::random::draw_number;
-use crate::runs::{
-    JoinV1, RunActionV1, RunDecision, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
-};
-use crate::scheduler::member::WorkerIncarnation;
+use crate::limits::{BEAT_MAX, BEATS};
+use crate::runs::{RunDecision, RunId, RunMember};
+use crate::scheduler::member::{Activity, Progress};
 use gannet_transport::Net;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-/// What a worker that joins a run brings. [`RunClient`] has an example.
-#[derive(Debug, Clone)]
-pub struct RunRequest {
-    /// The run's name.
-    pub name: String,
-    /// Whether to begin or continue the run, or start it afresh.
-    pub want: RunIntent,
-    /// Settings that must be the same for all its workers.
-    pub settings: Vec<RunSetting>,
-    /// Its tables, by their own names.
-    pub tables: Vec<String>,
-    /// The time in seconds since 1970. It is used only in texts about when a run ended.
-    pub at: u64,
-    /// What the run should remember of its data.
-    pub notes: String,
-    /// How long this worker may be silent until it counts as dead. A worker that makes no progress for five times that
-    /// (at least 30 s) counts as dead, too.
-    pub worker_timeout: Duration,
+/// A worker's part in a job, as its heartbeats report it.
+pub(super) trait JobReport: Send + Sync {
+    /// How far the worker is, and what it does.
+    fn report(&self) -> (Progress, Activity);
+    /// The registry's reply.
+    fn note(&self, orders: &RunOrders);
+    /// The registry has given the worker up.
+    fn lose(&self, why: &WorkerError);
 }
 
-/// See the module.
+/// See the module. Whether it lives, who it is and which splits it holds goes over one session
+/// ([`RunSession`](crate::RunSession)).
 ///
 /// ```
 /// # use gannet_node::{Run, RunClient, RunDecision, RunIntent, RunRequest, RunSetting};
@@ -63,20 +48,17 @@ pub struct RunRequest {
 /// ```
 pub struct RunClient<N: Net> {
     shared: Arc<RunShared<N>>,
-    /// The server that keeps the registry of the run.
-    server: String,
-    id: RunId,
-    decided: RunDecision,
-    notes: String,
 }
 
-struct RunShared<N: Net> {
-    worker: Mutex<Worker<N>>,
-    ask: RunRequestV1,
+/// What a [`RunClient`] shares with its thread.
+pub(super) struct RunShared<N: Net> {
+    session: RunSession<N>,
     /// Batches that this worker has trained.
     batches: AtomicU64,
     /// Counters of the worker that trains.
     counters: Mutex<Option<Arc<WorkerCounters>>>,
+    /// The worker's part in a job.
+    report: Mutex<Option<Weak<dyn JobReport>>>,
     /// How often it sends a heartbeat.
     every: Duration,
     over: Mutex<bool>,
@@ -87,152 +69,68 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The servers that may keep a registry of runs, each once, in the order of text: all workers ask them in this order.
-/// Where backups may take the places of servers, it is the server of place 0.
-pub(super) fn registrars(config: &WorkerConfig) -> Vec<&String> {
-    let of_places = config.places.is_some().then_some(1);
-    let mut servers: Vec<&String> = config.servers.iter().take(of_places.unwrap_or(usize::MAX)).collect();
-    servers.sort();
-    servers.dedup();
-    servers
-}
-
-/// The servers that know a run.
-pub(super) struct RegistryServer {
-    /// The servers that know the run.
-    pub(super) knowing: Vec<String>,
-    /// Tables of the run at servers that do not know it.
-    left: Vec<String>,
-}
-
-/// Asks every server whether it knows the run.
-pub(super) fn look<N: Net>(
-    net: &N,
-    config: &WorkerConfig,
-    ask: &RunRequestV1,
-    tables: &[String],
-) -> Result<RegistryServer, WorkerError> {
-    let (mut knowing, mut all_left): (Vec<String>, Vec<String>) = Default::default();
-    for server in registrars(config) {
-        let what = RunActionV1::Look { tables: tables.to_vec() };
-        let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-        match worker.run(&RunRequestV1 { what, ..ask.clone() })? {
-            RunReplyV1::Seen { known, left } => {
-                knowing.extend(known.then(|| server.clone()));
-                all_left.extend(left);
-            }
-            other => return Err(worker.not_of_a_run(&other)),
-        }
-    }
-    Ok(RegistryServer { knowing, left: all_left })
-}
-
-/// The server that keeps the registry of a run, and the tables of the run that no registry knows. It is the server that
-/// knows the run. If none does, it is the one whose address comes first in the order of text, in whatever order they
-/// are named.
-pub(super) fn registrar(
-    config: &WorkerConfig,
-    name: &str,
-    found: &RegistryServer,
-) -> Result<(String, Vec<String>), WorkerError> {
-    match (&found.knowing[..], registrars(config).first()) {
-        ([], Some(first)) => Ok(((*first).clone(), found.left.clone())),
-        ([one], _) => Ok((one.clone(), Vec::new())),
-        ([one, other, ..], _) => Err(two_registries(name, one, other)),
-        ([], None) => Err(WorkerError::Call("no server is named".into())),
-    }
-}
-
-fn two_registries(name: &str, one: &str, other: &str) -> WorkerError {
-    let text = format!(
-        "run {name:?} is kept by two servers, {one} and {other}: write the addresses in --ps-hosts alike for all workers, and \
-         start servers on folders that belong together; a run of another name (--run NAME) is not touched by this"
-    );
-    let (peer, what) = (one.into(), "a place in the run".to_owned());
-    WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text }
-}
-
 impl<N> RunClient<N>
 where
     N: Net + Send + 'static,
     N::Stream: Send,
     N::Poll: Send,
 {
-    /// Joins a run on the servers of `config`, as worker `rank` with the incarnation `config.incarnation`. Before it
-    /// returns, it drops the tables of an earlier generation at all servers, if their rows must go.
+    /// Joins a run as [`RunSession::join`] does, and starts the heartbeats.
     ///
     /// # Errors
-    /// A server is lost; or the run belongs to another job, is finished, or has a worker with this index.
+    /// A server is lost; or the run belongs to another job, is finished, or has a worker with this index; or the system
+    /// gives no thread.
     pub fn join(
         net: N,
         config: &WorkerConfig,
         rank: u32,
         wanted: RunRequest,
     ) -> Result<RunClient<N>, WorkerError> {
-        let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };
-        let birth =
-            draw_number().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
-        let RunRequest { name, want, settings, tables, at, notes, worker_timeout } = wanted;
-        let timeout_ms = (worker_timeout.as_millis() as u64).max(1);
-        let mut ask = RunRequestV1 { name, incarnation, what: RunActionV1::List };
-        let found = look(&net, config, &ask, &tables)?;
-        let (server, left) = registrar(config, &ask.name, &found)?;
-        let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
-        let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left, timeout_ms };
-        ask.what = RunActionV1::Join(join);
-        let bytes = control::seal(&ask).len();
-        if bytes > RUN_BYTES_MAX {
-            let text = format!(
-                "the flags of run {:?} take {bytes} bytes, and {RUN_BYTES_MAX} are possible: name fewer columns or files",
-                ask.name
-            );
-            return Err(WorkerError::Call(text));
-        }
-        let RunEntry { id, decided, to_drop, notes } = worker.join_run(&ask)?;
-        let generation = id.generation;
-        if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
-            // Two workers that write the servers' addresses differently may have begun it at two servers at once.
-            let now = look(&net, config, &ask, &tables)?;
-            if let Err(error) = registrar(config, &ask.name, &now) {
-                worker.run(&RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask })?;
-                return Err(error);
-            }
-        }
-        if !to_drop.is_empty() {
-            drop_everywhere(net, config, &to_drop)?;
-            let dropped = RunActionV1::Dropped { tables: to_drop };
-            worker.run(&RunRequestV1 { what: dropped, ..ask.clone() })?;
-        }
-        ask.what = RunActionV1::Beat { generation, batches: 0, timeout_ms, progress: 0 };
-        let (worker, over, batches) = (Mutex::new(worker), Mutex::default(), AtomicU64::new(0));
-        let every = (worker_timeout / BEATS).min(BEAT_MAX);
-        let (counters, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(RunShared { worker, ask, batches, counters, every, over, changed });
+        let every = (wanted.worker_timeout / BEATS).min(BEAT_MAX);
+        let session = RunSession::join(net, config, rank, wanted)?;
+        let (counters, report) = (Mutex::default(), Mutex::default());
+        let (batches, over, changed) = (AtomicU64::new(0), Mutex::default(), Condvar::new());
+        let shared = Arc::new(RunShared { session, batches, counters, report, every, over, changed });
         let beating = shared.clone();
-        let builder = std::thread::Builder::new().name("gannet-run".into());
+        let builder = std::thread::Builder::new().name("gannet-member".into());
         let begun = builder.spawn(move || beating.beat_until_over());
         begun.map_err(|error| WorkerError::Call(format!("the system gives no thread: {error}")))?;
-        Ok(RunClient { shared, server, id, decided, notes })
+        Ok(RunClient { shared })
     }
 }
 
 impl<N: Net> RunShared<N> {
-    fn ask(&self, what: RunActionV1) -> Result<RunReplyV1, WorkerError> {
-        let ask = RunRequestV1 { what, ..self.ask.clone() };
-        let patience = lock(&self.worker).config.peer_timeout;
-        until_space(patience, || lock(&self.worker).run(&ask))
+    pub(super) fn session(&self) -> &RunSession<N> {
+        &self.session
     }
 
-    fn beat(&self) -> Result<RunReplyV1, WorkerError> {
+    /// From now on heartbeats report this, until it is dropped.
+    pub(super) fn set_report(&self, report: Weak<dyn JobReport>) {
+        *lock(&self.report) = Some(report);
+    }
+
+    fn beat(&self) -> Result<RunOrders, WorkerError> {
         let batches = self.batches.load(Relaxed);
-        let what = match &self.ask.what {
-            &RunActionV1::Beat { generation, timeout_ms, .. } => {
-                let progress = lock(&self.counters).as_ref().map_or(0, |counters| counters.turns());
-                RunActionV1::Beat { generation, batches, timeout_ms, progress }
+        let report = lock(&self.report).as_ref().and_then(Weak::upgrade);
+        let (progress, work) = match &report {
+            Some(report) => {
+                let (progress, work) = report.report();
+                (Some(progress), work)
             }
-            other => other.clone(),
+            None => {
+                let progress = lock(&self.counters).as_ref().map_or(0, |counters| counters.turns());
+                (None, Activity { progress, ..Activity::default() })
+            }
         };
-        self.ask(what)
+        let orders = self.session.beat(batches, work, progress);
+        if let Some(report) = report {
+            match &orders {
+                Ok(orders) => report.note(orders),
+                Err(error @ WorkerError::Refused { refusal: Refusal::Fenced, .. }) => report.lose(error),
+                Err(_) => {}
+            }
+        }
+        orders
     }
 
     /// Sends heartbeats until the end.
@@ -259,23 +157,31 @@ impl<N: Net> RunShared<N> {
 impl<N: Net> RunClient<N> {
     /// The run and its generation.
     pub fn id(&self) -> &RunId {
-        &self.id
+        self.shared.session.id()
     }
 
-    /// The server that keeps the registry of the run, as `config.servers` names it. Its folder has the registry, so the
-    /// server keeps it at every address.
+    /// The server that keeps the registry of the run: [`RunSession::server`].
     pub fn server(&self) -> &str {
-        &self.server
+        self.shared.session.server()
     }
 
     /// What the registry decided when this worker joined.
     pub fn decided(&self) -> RunDecision {
-        self.decided
+        self.shared.session.decided()
     }
 
     /// What the run remembers of its data: the notes of the process that began its rows.
     pub fn notes(&self) -> &str {
-        &self.notes
+        self.shared.session.notes()
+    }
+
+    /// The session of this membership. Its heartbeats are sent already.
+    pub fn session(&self) -> &RunSession<N> {
+        &self.shared.session
+    }
+
+    pub(super) fn shared(&self) -> Arc<RunShared<N>> {
+        self.shared.clone()
     }
 
     /// From now on heartbeats report the progress of the worker with these counters. Without them only batches count as
@@ -294,36 +200,31 @@ impl<N: Net> RunClient<N> {
     /// # Errors
     /// The server is lost, or another process has taken this worker's place.
     pub fn members(&self) -> Result<Vec<RunMember>, WorkerError> {
-        match self.shared.beat()? {
-            RunReplyV1::Members { members, .. } => Ok(members),
-            other => Err(lock(&self.shared.worker).not_of_a_run(&other)),
-        }
+        self.shared.beat().map(|orders| orders.members)
     }
 
-    /// Reports the number of the job whose splits this worker trains ([`JobAnswer::started`](super::JobAnswer)).
+    /// As [`RunSession::note_job`].
     ///
     /// # Errors
-    /// As [`members`](Self::members), or the run was trained by another job: its scheduler has lost its state.
-    pub fn note_job(&self, number: u64) -> Result<(), WorkerError> {
-        self.shared.ask(RunActionV1::Job { generation: self.id.generation, number }).map(|_| ())
+    /// As there.
+    pub fn note_job(&self, job: &JobAnswer) -> Result<(), WorkerError> {
+        self.shared.session.note_job(job)
     }
 
-    /// Reports that this worker has trained all its data.
+    /// As [`RunSession::done`].
     ///
     /// # Errors
-    /// As [`members`](Self::members).
+    /// As there.
     pub fn done(&self) -> Result<(), WorkerError> {
-        self.shared.ask(RunActionV1::Done { generation: self.id.generation }).map(|_| ())
+        self.shared.session.done()
     }
 
-    /// Reports that the run is finished, with so many rows, at this time: all is trained, except for the shares of the
-    /// missing workers, and the model is saved.
+    /// As [`RunSession::finish`].
     ///
     /// # Errors
-    /// As [`members`](Self::members).
+    /// As there.
     pub fn finish(&self, rows: u64, at: u64, missing: &[u32]) -> Result<(), WorkerError> {
-        let (generation, missing) = (self.id.generation, missing.to_vec());
-        self.shared.ask(RunActionV1::Finish { generation, rows, at, missing }).map(|_| ())
+        self.shared.session.finish(rows, at, missing)
     }
 }
 
@@ -332,100 +233,5 @@ impl<N: Net> Drop for RunClient<N> {
         // The drop does not wait for a heartbeat that waits for a server.
         *lock(&self.shared.over) = true;
         self.shared.changed.notify_all();
-    }
-}
-
-/// The registry's decision about a worker that joined.
-struct RunEntry {
-    id: RunId,
-    decided: RunDecision,
-    to_drop: Vec<String>,
-    notes: String,
-}
-
-/// Drops these tables at all servers.
-pub(super) fn drop_everywhere<N: Net>(
-    net: N,
-    config: &WorkerConfig,
-    tables: &[String],
-) -> Result<(), WorkerError> {
-    let all = WorkerConfig { run: None, one_thread: false, ..config.clone() };
-    let mut everywhere = Worker::connect(net, all)?;
-    tables.iter().try_for_each(|table| everywhere.drop_table(table))
-}
-
-/// The configuration for asking a server about runs.
-pub(super) fn of_registry(config: &WorkerConfig, server: &str) -> WorkerConfig {
-    WorkerConfig { servers: vec![server.to_owned()], one_thread: true, secondary: true, ..config.clone() }
-}
-
-impl<N: Net> Worker<N> {
-    /// Joins a run, and returns the registry's decision. If another incarnation holds this worker's place, it waits a
-    /// moment for that session to end.
-    fn join_run(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
-        let since = Instant::now();
-        loop {
-            match until_space(self.config.peer_timeout, || self.run(ask))? {
-                RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
-                    let decided = RunDecision::of_code(decided);
-                    let decided = decided.ok_or_else(|| self.not_of_a_run(&RunReplyV1::Noted))?;
-                    let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
-                    return Ok(RunEntry { id, decided, to_drop, notes });
-                }
-                RunReplyV1::Taken { silent_ms } if since.elapsed() > TAKEN_PATIENCE => {
-                    let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
-                    let text = format!(
-                        "run {name:?}: worker {rank} is in the run already and alive (last heartbeat {seconds:.1} s ago): two workers have the \
-                         same --task-index, or another job wants a name of its own (--run NAME)"
-                    );
-                    let peer = self.peers[0].name.clone();
-                    let what = "a place in the run".to_owned();
-                    return Err(WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text });
-                }
-                RunReplyV1::Taken { .. } => std::thread::sleep(Duration::from_millis(50)),
-                other => return Err(self.not_of_a_run(&other)),
-            }
-        }
-    }
-
-    /// Asks the registry of runs, which is in thread 0 of the first server.
-    pub(super) fn run(&mut self, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
-        let payload = |_: usize, _: u32| control::seal(ask);
-        let answers =
-            self.ask(&ControlRequest::with_payload(&RunFrame {}, None, &payload), Recipients::First(1))?;
-        let Some(ControlReply { payload, .. }) = answers.first() else {
-            return Err(self.not_of_a_run(&RunReplyV1::Noted));
-        };
-        let peer = &self.peers[0].name;
-        control::open(payload)
-            .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
-    }
-
-    pub(super) fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
-        let what = match reply {
-            RunReplyV1::Noted => "no answer about a run",
-            _ => "an answer to another request about a run",
-        };
-        WorkerError::Protocol { peer: self.peers[0].name.clone(), what: what.to_owned() }
-    }
-
-    /// Drops a table at all servers: its rows are gone, and their memory and files are freed. The name is used as it
-    /// is, without the run's name before it.
-    ///
-    /// # Errors
-    /// A peer is lost for good, or refuses.
-    pub fn drop_table(&mut self, table: &str) -> Result<(), WorkerError> {
-        let payload = |_: usize, _: u32| control::seal(&DropTableV1 { table: table.to_owned() });
-        self.ask(&ControlRequest::with_payload(&DropTableFrame {}, None, &payload), Recipients::All)?;
-        for number in 0..self.tables.len() {
-            let known = &mut self.tables[number];
-            if known.schema.name == table {
-                known.schema.name.clear();
-                (known.cache, known.rounding) = (None, None);
-                let near = self.peers.iter_mut().filter_map(|peer| peer.near.tables.get_mut(number));
-                near.for_each(|path| *path = None);
-            }
-        }
-        Ok(())
     }
 }

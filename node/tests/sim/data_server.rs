@@ -2,12 +2,14 @@
 //! Workers are killed and fall asleep, the client is killed and restarted on its folder, and links break in the
 //! middle of answers. Every line must be learned exactly once a pass, as it is in the file.
 
+use crate::members::join_run;
+use crate::model::start;
 use crate::stepping::Seed;
 
 use gannet_core::Store;
 use gannet_node::{
     Activity, DataLink, DataServerConfig, DataSource, FeedStatus, JobClient, JobPlan, LocalServer, PlanFile,
-    Progress, ServerConfig, Split, SplitGrant, WorkerConfig, WorkerError,
+    Progress, RunSession, ServerConfig, Split, SplitGrant, WorkerConfig, WorkerError,
 };
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim};
@@ -77,27 +79,43 @@ fn plan(files: &[Vec<u8>]) -> JobPlan {
 
 /// A worker, its current split, and the bytes of the split that it has received.
 struct Learner {
+    run: RunSession<Sim>,
     job: JobClient<Sim>,
     link: DataLink<Sim>,
     at: Option<(u64, Split, Vec<u8>)>,
     asleep_until: Duration,
+    /// Its heartbeats report them as progress.
+    turns: u64,
 }
 
 impl Learner {
-    fn start(sim: &Sim, client: &str, rank: u32, incarnation: u64) -> Result<Learner, WorkerError> {
+    /// The registry of runs is at `server`, which decides who is dead.
+    fn start(
+        sim: &Sim,
+        (server, client): (&str, &str),
+        rank: u32,
+        incarnation: u64,
+    ) -> Result<Learner, WorkerError> {
+        let of_run = WorkerConfig::new([server], u64::from(rank) + 1, incarnation);
+        let run = join_run(sim.clone(), &of_run, rank, TIMEOUT)?;
         let config = || WorkerConfig::new([client], u64::from(rank) + 1, incarnation);
         let mut link = DataLink::connect(sim.clone(), config())?;
         let offer = link.offer()?;
         assert_eq!(offer.reading, "as it is");
-        let job = JobClient::join(sim.clone(), config(), rank, offer.plan)?;
-        Ok(Learner { job, link, at: None, asleep_until: Duration::ZERO })
+        let of_job = WorkerConfig { run: Some(run.id().clone()), ..config() };
+        let job = JobClient::join(sim.clone(), of_job, rank, offer.plan)?;
+        run.note_job(job.joined())?;
+        Ok(Learner { run, job, link, at: None, asleep_until: Duration::ZERO, turns: 0 })
     }
 
     /// Takes a split, fetches some of it, or ends it. Adds the learned lines to `learned`. Returns true when
     /// all is trained.
     fn step(&mut self, learned: &mut HashMap<Vec<u8>, u32>) -> Result<bool, WorkerError> {
-        for dead in self.job.beat(Progress::default(), Activity::default())?.fence {
-            self.job.fenced(dead)?;
+        self.turns += 1;
+        let work = Activity { progress: self.turns, ..Activity::default() };
+        for dead in self.run.beat(0, work, Some(Progress::default()))?.fence {
+            self.job.fenced(dead.incarnation, &dead.acked)?;
+            self.run.fenced(dead.incarnation)?;
         }
         let Some((index, task, bytes)) = &mut self.at else {
             return Ok(match self.job.take(&[])? {
@@ -129,6 +147,8 @@ struct Client {
     data_server: DataServerConfig,
     actor: u64,
     addr: String,
+    /// The server that keeps the registry of runs.
+    server: String,
 }
 
 impl Client {
@@ -172,7 +192,8 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
             DataServerConfig { plan, reading: "as it is".into(), source, status: status.clone() };
         let store = Store::open_dir(folder.path()).unwrap();
         let (actor, addr) = Client::start(&sim, "sim:0", &store, &data_server);
-        let mut client = Client { sim: sim.clone(), store, data_server, actor, addr };
+        let (_, server) = start(&sim, "sim:0", &Store::memory(), 1);
+        let mut client = Client { sim: sim.clone(), store, data_server, actor, addr, server };
         let learned = run(seed, &mut prng, &mut client, &mut seen);
         assert_eq!(learned.len(), due.len(), "seed {seed}");
         assert!(learned == due, "seed {seed}: a line was learned twice, or as it is not");
@@ -205,7 +226,7 @@ fn run(seed: u64, prng: &mut Prng, client: &mut Client, seen: &mut Seen) -> Hash
             let Some(learner) = place else {
                 if rank == round % WORKERS as usize || prng.below(40) == 0 {
                     incarnation += 1;
-                    match Learner::start(&sim, &client.addr, rank as u32, incarnation) {
+                    match Learner::start(&sim, (&client.server, &client.addr), rank as u32, incarnation) {
                         Ok(learner) => *place = Some(learner),
                         Err(error) => {
                             assert!(error.to_string().contains("two workers have the same"), "{error}");

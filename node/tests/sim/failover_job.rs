@@ -2,6 +2,7 @@
 //! had. Every record of every pass must be in the sums exactly once, whoever dies: servers and workers.
 
 use crate::cluster::{Cluster, patience};
+use crate::members::{JobMember, fence};
 use crate::model::schema;
 use crate::reached::Reached;
 use crate::scheduled::{BATCHES, KEYS, expected, keys_of, plan};
@@ -10,8 +11,8 @@ use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{
-    Activity, DataName, JobClient, JobStatus, Places, Progress, ReplicationMode, SplitGrant, TableId, Worker,
-    WorkerConfig, WorkerError,
+    Activity, DataName, JobStatus, Places, ReplicationMode, RunId, SplitGrant, TableId, Worker, WorkerConfig,
+    WorkerError,
 };
 use gannet_transport::sim::{Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
@@ -75,23 +76,22 @@ impl Program {
         let is_new = self.done.borrow_mut().incarnations.insert(incarnation);
         assert!(is_new && incarnation > highest, "seed {}: {incarnation} behind {highest}", self.seed);
         let config = WorkerConfig { incarnation, ..config };
-        let scheduler = WorkerConfig { servers: vec![self.servers[0].clone()], ..config.clone() };
-        let mut client = JobClient::join(self.sim.clone(), scheduler, self.rank, plan(2))?;
+        let mut client = JobMember::join(&self.sim, &config, self.rank, plan(2))?;
         let mut worker = Worker::connect(self.sim.clone(), config.clone())?;
         let table = worker.open_table(&self.schema)?;
         loop {
             self.beat(&mut client, &config)?;
-            match client.take(&[])? {
+            match client.job.take(&[])? {
                 SplitGrant::Over => break,
                 SplitGrant::Wait => self.pause(Duration::from_millis(100)),
                 SplitGrant::Task { index, task, from } => {
                     let name = (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), &task.number);
-                    let name = (name.0, client.joined().started, *name.1);
+                    let name = (name.0, client.job.joined().started, *name.1);
                     for batch in from..BATCHES {
                         self.push(&mut worker, table, name, batch)?;
                         self.beat(&mut client, &config)?;
                     }
-                    client.done(index, BATCHES)?;
+                    client.job.done(index, BATCHES)?;
                     worker.close_data(table, name.0, name.1)?;
                 }
             }
@@ -100,14 +100,10 @@ impl Program {
     }
 
     /// Sends a heartbeat, and fences those whom the answer names.
-    fn beat(&self, client: &mut JobClient<Sim>, config: &WorkerConfig) -> Result<(), WorkerError> {
-        for dead in client.beat(Progress::default(), Activity::default())?.fence {
-            let mut fencer = Worker::connect(self.sim.clone(), config.clone())?;
-            let table = fencer.open_table(&self.schema)?;
-            fencer.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
-            client.fenced(dead)?;
-        }
-        Ok(())
+    fn beat(&self, client: &mut JobMember, config: &WorkerConfig) -> Result<(), WorkerError> {
+        client.beat(Activity::default(), |pusher, incarnation| {
+            fence(&self.sim, config, &self.schema, (pusher, incarnation))
+        })
     }
 
     fn push(
@@ -187,7 +183,8 @@ impl Job {
             peer_timeout: patience(seed),
             ..WorkerConfig::new(self.cluster.servers(), 99, 1)
         };
-        let scheduler = WorkerConfig { servers: vec![config.servers[0].clone()], ..config.clone() };
+        let run = Some(RunId { name: "job".into(), generation: 1, rows_since: 1, birth: 0 });
+        let scheduler = WorkerConfig { servers: vec![config.servers[0].clone()], run, ..config.clone() };
         let status = JobStatus::of(self.sim.clone(), scheduler).unwrap().unwrap();
         let trained = (status.tasks_done, status.examples);
         assert_eq!(trained, (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");

@@ -1,12 +1,11 @@
 //! Heartbeats of a worker over real links: they continue while a fence takes long. And which worker saves at the end.
 
-use gannet_core::{Schema, Store};
 use gannet_node::{
-    FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, SplitGrant, Worker,
-    WorkerConfig, WorkerIncarnation,
+    FenceFn, Heartbeat, JobClient, JobPlan, JobStatus, PlanFile, RunClient, RunId, RunIntent, RunRequest,
+    Server, ServerConfig, SplitGrant, WorkerConfig, WorkerIncarnation,
 };
-use gannet_optim::{Add, Rule};
 use gannet_transport::tcp::Tcp;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -31,13 +30,31 @@ fn served() -> Server {
     Server::start(Tcp::new(), ServerConfig { threads: 1, ..ServerConfig::new("127.0.0.1:0") }).unwrap()
 }
 
-fn client(addr: &str, rank: u32) -> JobClient<Tcp> {
-    let config = WorkerConfig::new([addr.to_owned()], u64::from(rank) + 1, 7);
-    JobClient::join(Tcp::new(), config, rank, plan()).unwrap()
+/// A worker that sends heartbeats.
+fn member(
+    config: &WorkerConfig,
+    rank: u32,
+    plan: JobPlan,
+    fence: FenceFn,
+) -> (RunClient<Tcp>, Heartbeat<Tcp>) {
+    let (settings, tables, notes) = (Vec::new(), Vec::new(), String::new());
+    let (name, want, at, worker_timeout) = ("job".to_owned(), RunIntent::Auto, 0, plan.worker_timeout());
+    let request = RunRequest { name, want, settings, tables, at, notes, worker_timeout };
+    let run = RunClient::join(Tcp::new(), config, rank, request).unwrap();
+    let job = JobClient::join_beside(run.session(), plan).unwrap();
+    run.note_job(job.joined()).unwrap();
+    let heartbeat = Heartbeat::begin(&run, job, fence, Arc::default()).unwrap();
+    (run, heartbeat)
+}
+
+fn config(addr: &str, rank: u32) -> WorkerConfig {
+    WorkerConfig::new([addr.to_owned()], u64::from(rank) + 1, 7)
 }
 
 fn status(addr: &str) -> JobStatus {
-    JobStatus::of(Tcp::new(), WorkerConfig::new([addr.to_owned()], 99, 1)).unwrap().unwrap()
+    let run = Some(RunId { name: "job".into(), generation: 1, rows_since: 1, birth: 0 });
+    let config = WorkerConfig { run, ..WorkerConfig::new([addr.to_owned()], 99, 1) };
+    JobStatus::of(Tcp::new(), config).unwrap().unwrap()
 }
 
 /// Waits until `is` holds for the job's status.
@@ -57,8 +74,10 @@ fn until(addr: &str, what: &str, is: impl Fn(&JobStatus) -> bool) {
 fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     let served = served();
     let addr = served.addr().to_owned();
-    let mut dead = client(&addr, 1);
-    let SplitGrant::Task { index: lost, .. } = dead.take(&[]).unwrap() else { panic!("no task") };
+    let (run, dead) = member(&config(&addr, 1), 1, plan(), Box::new(|_| Ok(())));
+    let Some(SplitGrant::Task { index: lost, .. }) = dead.take(&|| false).unwrap() else { panic!("no task") };
+    // It dies: nothing more is heard of it.
+    drop((run, dead));
     let ((fence_begins, begins), (ready, waits)) = (channel(), channel());
     // A fence that waits, as at a server that does not answer.
     let fence: FenceFn = Box::new(move |incarnation| {
@@ -66,7 +85,7 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
         waits.recv_timeout(LIMIT * 2).unwrap();
         Ok(())
     });
-    let heartbeat = Heartbeat::begin(client(&addr, 0), fence, Default::default()).unwrap();
+    let (_run, heartbeat) = member(&config(&addr, 0), 0, plan(), fence);
     let incarnation = begins.recv_timeout(LIMIT).unwrap();
     assert_eq!(incarnation, WorkerIncarnation { rank: 1, incarnation: 7 });
     for examples in 1..=10 {
@@ -82,47 +101,14 @@ fn a_worker_gave_no_sign_of_life_while_it_fenced_another() {
     served.stop().unwrap();
 }
 
-/// A scheduler was restarted, and heard of a worker only over the links of its training. When that worker died, a new
-/// process with its index was refused: "worker 0 is in the job already and alive".
-#[test]
-fn a_worker_that_dies_behind_a_restart_of_its_scheduler_leaves_its_index() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open_dir(folder.path()).unwrap();
-    let start = |addr: &str| {
-        let config = ServerConfig { threads: 1, store: store.clone(), ..ServerConfig::new(addr) };
-        Server::start(Tcp::new(), config).unwrap()
-    };
-    let plan = JobPlan { worker_timeout_ms: 60_000, ..plan() };
-    let join = |addr: &str, incarnation: u64| {
-        let config = WorkerConfig::new([addr.to_owned()], 1, incarnation);
-        JobClient::join(Tcp::new(), config, 0, plan.clone())
-    };
-    let served = start("127.0.0.1:0");
-    let addr = served.addr().to_owned();
-    drop(join(&addr, 7).unwrap());
-    let mut training = Worker::connect(Tcp::new(), WorkerConfig::new([addr.clone()], 1, 7)).unwrap();
-    let table = training.open_table(&Schema::scalar("t", Rule::Add(Add))).unwrap();
-    served.stop().unwrap();
-    let served = start(&addr);
-    training.status(table).unwrap();
-    // The server looks once a second at what it has heard.
-    std::thread::sleep(Duration::from_millis(2_500));
-    let taken = join(&addr, 8).map(|_| ()).unwrap_err().to_string();
-    assert!(taken.contains("is in the job already and alive"), "{taken}");
-    drop(training);
-    std::thread::sleep(Duration::from_millis(300));
-    join(&addr, 9).unwrap();
-    served.stop().unwrap();
-}
-
 /// All splits are trained. One worker must save; the other waits for it, and learns at the end that there is a model.
 #[test]
 fn two_workers_ended_without_waiting_for_the_one_that_saves() {
     let served = served();
     let addr = served.addr().to_owned();
     let fence = || -> FenceFn { Box::new(|_| Ok(())) };
-    let attend = |rank| Heartbeat::begin(client(&addr, rank), fence(), Default::default()).unwrap();
-    let (first, second) = (attend(0), attend(1));
+    let attend = |rank| member(&config(&addr, rank), rank, plan(), fence());
+    let ((_first_run, first), (_second_run, second)) = (attend(0), attend(1));
     while let Some(SplitGrant::Task { index, .. }) = first.take(&|| false).unwrap() {
         first.done(index, 10).unwrap();
     }
@@ -154,9 +140,7 @@ fn a_scheduler_that_died_after_the_last_task_left_nobody_to_save_and_no_error() 
         peer_timeout: Duration::from_millis(500),
         ..WorkerConfig::new([served.addr().to_owned()], 1, 7)
     };
-    let client = JobClient::join(Tcp::new(), config, 0, plan()).unwrap();
-    let fence: FenceFn = Box::new(|_| Ok(()));
-    let heartbeat = Heartbeat::begin(client, fence, Default::default()).unwrap();
+    let (_run, heartbeat) = member(&config, 0, plan(), Box::new(|_| Ok(())));
     while let Some(SplitGrant::Task { index, .. }) = heartbeat.take(&|| false).unwrap() {
         heartbeat.done(index, 10).unwrap();
     }
@@ -172,16 +156,15 @@ fn tasks_are_taken_while_others_are_done() {
     let served = served();
     let file = PlanFile { bytes: 8_000, ..plan().files.remove(0) };
     let plan = JobPlan { workers: 1, files: vec![file], ..plan() };
-    let config = WorkerConfig::new([served.addr().to_owned()], 1, 7);
-    let client = JobClient::join(Tcp::new(), config, 0, plan.clone()).unwrap();
-    let heartbeat = Heartbeat::begin(client, Box::new(|_| Ok(())), Default::default()).unwrap();
+    let of_it = config(served.addr(), 0);
+    let (_run, heartbeat) = member(&of_it, 0, plan.clone(), Box::new(|_| Ok(())));
     let (taken_tasks, trained) = channel();
     std::thread::scope(|scope| {
         let heartbeat = &heartbeat;
         scope.spawn(move || {
             for index in trained {
                 heartbeat.acked(index, 1);
-                heartbeat.beat_now().unwrap();
+                heartbeat.report_now().unwrap();
                 heartbeat.done(index, 4).unwrap();
             }
         });

@@ -351,7 +351,7 @@ fn the_schedulers_file_continued_with_tables_that_were_made_again() {
     );
     // All members learn of it, also from the scheduler's next incarnation.
     let failed = |client: &mut JobClient<Sim>| {
-        client.beat(Progress::default(), Activity::default()).unwrap().failed.unwrap()
+        client.report(Progress::default(), Activity::default()).unwrap().failed.unwrap()
     };
     assert!(error.contains(&failed(&mut other)));
     cluster.kill(2);
@@ -362,5 +362,5 @@ fn the_schedulers_file_continued_with_tables_that_were_made_again() {
     other.leave().unwrap();
     let mut next = join(&cluster, cluster.addr(2), 0, 3);
     next.note_table(worker.table_record(table)).unwrap();
-    assert_eq!(next.beat(Progress::default(), Activity::default()).unwrap().failed, None);
+    assert_eq!(next.report(Progress::default(), Activity::default()).unwrap().failed, None);
 }

@@ -21,6 +21,7 @@ mod forgotten_clients;
 mod heartbeats;
 mod identity;
 mod incarnations;
+mod members;
 mod one_sided;
 mod packed_rows;
 mod rdma;

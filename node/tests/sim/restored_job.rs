@@ -2,12 +2,13 @@
 //! worker reports of its splits is undone, too.
 
 use crate::cluster::Cluster;
+use crate::members::JobMember;
 use crate::model::{Model, schema};
 use crate::scheduled::{BATCHES, KEYS, keys_of, plan};
 
 use gannet_core::{CheckpointDir, Read, Write};
 use gannet_node::{
-    Activity, CheckpointOptions, DataName, JobClient, Places, Progress, RunId, SplitGrant, TableId, Worker,
+    Activity, CheckpointOptions, DataName, Places, Progress, RunId, SplitGrant, TableId, Worker,
     WorkerConfig, WorkerError, save_checkpoint,
 };
 use gannet_transport::sim::{Faults, Sim};
@@ -31,10 +32,10 @@ struct Held {
     number: u32,
 }
 
-fn held(client: &JobClient<Sim>, grant: SplitGrant) -> Option<(Held, u64)> {
+fn held(client: &JobMember, grant: SplitGrant) -> Option<(Held, u64)> {
     let SplitGrant::Task { index, task, from } = grant else { return None };
     let pusher = 1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number);
-    Some((Held { index, name: (pusher, client.joined().started), number: task.number }, from))
+    Some((Held { index, name: (pusher, client.job.joined().started), number: task.number }, from))
 }
 
 fn train(worker: &mut Worker<Sim>, table: TableId, of: Held, batches: std::ops::Range<u64>) {
@@ -74,19 +75,18 @@ impl Job {
         }
     }
 
-    fn join(&self, rank: u32, incarnation: u64) -> (JobClient<Sim>, Worker<Sim>, TableId) {
+    fn join(&self, rank: u32, incarnation: u64) -> (JobMember, Worker<Sim>, TableId) {
         let own = self.config(rank, incarnation);
-        let scheduler = WorkerConfig { servers: vec![own.servers[0].clone()], ..own.clone() };
-        let client = JobClient::join(self.sim.clone(), scheduler, rank, plan(1)).unwrap();
+        let client = JobMember::join(&self.sim, &own, rank, plan(1)).unwrap();
         let mut worker = Worker::connect(self.sim.clone(), own).unwrap();
         let table = worker.open_table(&schema("job.t", 1, 8)).unwrap();
         (client, worker, table)
     }
 
     /// Trains two batches of a split, saves a checkpoint, and trains the others. Returns who holds the split.
-    fn train_around_a_checkpoint(&self) -> (JobClient<Sim>, Held) {
+    fn train_around_a_checkpoint(&self) -> (JobMember, Held) {
         let (mut client, mut worker, table) = self.join(0, 1);
-        let grant = client.take(&[]).unwrap();
+        let grant = client.job.take(&[]).unwrap();
         let (split, _) = held(&client, grant).unwrap();
         train(&mut worker, table, split, 0..2);
         let options = CheckpointOptions { run: "job".into(), tries: 5, ..CheckpointOptions::default() };
@@ -96,12 +96,7 @@ impl Job {
     }
 
     /// All rows of a place are gone. Returns what a worker is told that reports then what it has done.
-    fn go_back(
-        &mut self,
-        client: JobClient<Sim>,
-        split: Held,
-        report: Report,
-    ) -> Option<Result<(), WorkerError>> {
+    fn go_back(&mut self, client: JobMember, split: Held, report: Report) -> Option<Result<(), WorkerError>> {
         self.cluster.lose(0, false);
         let answer = Rc::new(RefCell::new(None));
         let (into, mut client) = (answer.clone(), Box::new(client));
@@ -109,8 +104,8 @@ impl Job {
             let acked = vec![(split.index, BATCHES)];
             let progress = Progress { acked, ..Progress::default() };
             *into.borrow_mut() = Some(match report {
-                Report::Beat => client.beat(progress, Activity::default()).map(drop),
-                Report::Done => client.done(split.index, BATCHES),
+                Report::Beat => client.job.report(progress, Activity::default()).map(drop),
+                Report::Done => client.job.done(split.index, BATCHES),
             });
         });
         let mut turns = 0;
@@ -127,17 +122,15 @@ impl Job {
     fn train_the_rest(&self) -> Vec<f32> {
         let (mut client, mut worker, table) = self.join(1, 1 << 40);
         loop {
-            for dead in client.beat(Progress::default(), Activity::default()).unwrap().fence {
-                worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation).unwrap();
-                client.fenced(dead).unwrap();
-            }
-            match client.take(&[]).unwrap() {
+            let fence = |pusher, incarnation| worker.fence(table, pusher, incarnation);
+            client.beat(Activity::default(), fence).unwrap();
+            match client.job.take(&[]).unwrap() {
                 SplitGrant::Over => break,
                 SplitGrant::Wait => self.sim.run(Duration::from_millis(100)),
                 grant => {
                     let (split, from) = held(&client, grant).unwrap();
                     train(&mut worker, table, split, from..BATCHES);
-                    client.done(split.index, BATCHES).unwrap();
+                    client.job.done(split.index, BATCHES).unwrap();
                 }
             }
         }

@@ -2,13 +2,14 @@
 //! wake up. Servers, including the one with the scheduler, are killed and restarted on their folders. Links
 //! break. Every record of every pass must be in the sums exactly once.
 
+use crate::members::{JobMember, fence};
 use crate::model;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    Activity, DataName, JobClient, JobPlan, JobStatus, Merge, PlanFile, Progress, PullId, PushId, PushRows,
-    ShardedKeys, SplitGrant, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError,
+    Activity, DataName, JobPlan, JobStatus, Merge, PlanFile, PullId, PushId, PushRows, RunId, ShardedKeys,
+    SplitGrant, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError,
 };
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim};
@@ -65,7 +66,7 @@ struct Task {
 struct Trainer {
     sim: Sim,
     config: WorkerConfig,
-    client: JobClient<Sim>,
+    client: JobMember,
     worker: Worker<Sim>,
     table: TableId,
     started: u64,
@@ -86,15 +87,13 @@ struct Trainer {
 impl Trainer {
     fn start(world: &World, schema: &Schema, rank: u32, number: u64) -> Result<Trainer, WorkerError> {
         let (sim, mut servers, pusher) = (world.sim.clone(), world.addrs(), u64::from(rank) + 1);
-        let scheduler = servers[0].clone();
         // Successive incarnations list the servers in different orders.
         servers.rotate_left(number as usize % 2 % world.servers.len());
         let config = WorkerConfig::new(servers, pusher, number);
-        let client_config = WorkerConfig { servers: vec![scheduler], ..config.clone() };
-        let client = JobClient::join(sim.clone(), client_config, rank, plan(2))?;
+        let client = JobMember::join(&sim, &config, rank, plan(2))?;
         let mut worker = Worker::connect(sim.clone(), config.clone())?;
         let table = worker.open_table(schema)?;
-        let started = client.joined().started;
+        let started = client.job.joined().started;
         let (workers, worker_timeout) = (WORKERS, TIMEOUT);
         let member = world.mode.map(|mode| SyncConfig { rank, workers, mode, worker_timeout, strict: false });
         let (at, open, asleep_until) = (At::Idle, Vec::new(), Duration::ZERO);
@@ -120,13 +119,9 @@ impl Trainer {
     /// those of the training may be waiting.
     fn beat(&mut self) -> Result<(), WorkerError> {
         let work = Activity { progress: self.turns, ..Activity::default() };
-        for dead in self.client.beat(Progress::default(), work)?.fence {
-            let mut fencer = Worker::connect(self.sim.clone(), self.config.clone())?;
-            let table = fencer.open_table(self.worker.schema(self.table))?;
-            fencer.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
-            self.client.fenced(dead)?;
-        }
-        Ok(())
+        let schema = self.worker.schema(self.table).clone();
+        self.client
+            .beat(work, |pusher, incarnation| fence(&self.sim, &self.config, &schema, (pusher, incarnation)))
     }
 
     fn name(&self, task: Task) -> (u64, u64) {
@@ -158,7 +153,7 @@ impl Trainer {
         self.worker.poll()?;
         let applied = self.is_applied()?;
         self.at = match self.at.clone() {
-            At::Idle => match if applied { self.client.take(&[])? } else { return Ok(false) } {
+            At::Idle => match if applied { self.client.job.take(&[])? } else { return Ok(false) } {
                 SplitGrant::Over => return self.rest().map(|()| true),
                 SplitGrant::Wait => self.rest().map(|()| At::Idle)?,
                 SplitGrant::Task { index, task, from, .. } => {
@@ -170,7 +165,7 @@ impl Trainer {
                 }
             },
             At::Batch(task, BATCHES) if applied => {
-                self.client.done(task.index, BATCHES)?;
+                self.client.job.done(task.index, BATCHES)?;
                 At::Closing(task)
             }
             waits @ At::Batch(_, BATCHES) => waits,
@@ -296,7 +291,7 @@ fn strike(world: &mut World, victim: &mut Option<Trainer>, prng: &mut Prng, seen
             let trainer = victim.as_mut()?;
             trainer.asleep_until = world.sim.now() + Duration::from_secs(prng.below(15));
             trainer.steps_without_beat = prng.below(6);
-            return Some(trainer.client.incarnation().incarnation);
+            return Some(trainer.client.job.incarnation().incarnation);
         }
         5 => {
             let which = prng.below(world.servers.len() as u64) as usize;
@@ -325,7 +320,10 @@ fn wake_up(world: &World, workers: &mut [Option<Trainer>], prng: &mut Prng) {
 /// Checks that all splits are done, and that every record is in the sums once.
 fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
     let seed = world.seed;
-    let status = WorkerConfig::new(&world.addrs()[..1], 99, 1);
+    // The registry of runs is at the address that comes first, and the scheduler with it.
+    let scheduler = world.addrs().into_iter().min();
+    let run = RunId { name: "job".into(), generation: 1, rows_since: 1, birth: 0 };
+    let status = WorkerConfig { run: Some(run), ..WorkerConfig::new(scheduler, 99, 1) };
     let job = JobStatus::of(world.sim.clone(), status).unwrap().unwrap();
     assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
     let sums = expected(plan);
@@ -372,7 +370,7 @@ fn run(seed: u64, mode: Option<SyncMode>, seen: &mut Seen) {
                 Ok(ended) => over |= ended,
                 // It slept for too long, or another process has taken its place.
                 Err(WorkerError::Refused { text, .. }) => {
-                    let number = trainer.client.incarnation().incarnation;
+                    let number = trainer.client.job.incarnation().incarnation;
                     // Or its links to a restarted server broke again and again, until it was given up there.
                     let recent = |at: Duration| now.saturating_sub(at) < 3 * TIMEOUT;
                     let unlucky = world.restarted_at.is_some_and(recent);

@@ -156,8 +156,7 @@ impl<N: Net> ShardThread<N> {
     /// From now on what thread 0 knows besides rows is in the data folder, as that has it.
     fn go_on_in_folder(&mut self) -> Result<(), String> {
         let (store, now) = (self.tables.store(), self.net.now());
-        let scheduler =
-            Schedulers::open(store.folder(), self.settings.data_server.clone(), &self.tables.detector, now);
+        let scheduler = Schedulers::open(store.folder(), self.settings.data_server.clone(), now);
         let runs =
             Registry::open(store.folder(), &self.tables.detector, now).map_err(|error| error.to_string())?;
         let incarnations = Incarnations::open(store, self.settings.highest_incarnation.clone(), false);

@@ -118,7 +118,7 @@ fn knows_run(plan: &RestorePlan, folder: &Path) -> Result<bool, RestoreError> {
     let detector = FailureDetector::default();
     let runs =
         Registry::open(Some(folder), &detector, Duration::ZERO).map_err(|error| refuse(error.to_string()))?;
-    let scheduler = Schedulers::open(Some(folder), None, &detector, Duration::ZERO);
+    let scheduler = Schedulers::open(Some(folder), None, Duration::ZERO);
     let scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
     let run = plan.states.run();
     Ok(runs.snapshot(run).is_some() || scheduler.snapshot(run).is_some())
@@ -183,7 +183,7 @@ pub(super) fn save_states(
     let Some(folder) = store.folder() else { return Ok(()) };
     let (now, refuse) = (Duration::ZERO, |why: String| RestoreError::Folder { folder: folder.into(), why });
     let detector = FailureDetector::default();
-    let scheduler = Schedulers::open(Some(folder), data, &detector, now);
+    let scheduler = Schedulers::open(Some(folder), data, now);
     let mut scheduler = scheduler.map_err(|error| refuse(error.to_string()))?;
     let mut runs = match scheduler_only {
         true => None,
