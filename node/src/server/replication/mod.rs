@@ -109,6 +109,8 @@ pub(super) struct Replication {
     /// The states wait for that, too.
     defers_states: bool,
     mode: ReplicationMode,
+    /// Nothing may be acknowledged: the server has taken a place, and keeps backups that it has not filled yet.
+    holds: bool,
 }
 
 impl Replication {
@@ -136,6 +138,7 @@ impl Replication {
             defers: false,
             defers_states: false,
             mode,
+            holds: false,
         }
     }
 
@@ -150,7 +153,11 @@ impl Replication {
         is_new: bool,
     ) {
         if let Some(shards) = &mut table.shards {
-            published::publish_all(shards);
+            match place.is_held {
+                // Backups of the owner before may not have what is here.
+                true => self.published.hold(shards),
+                false => published::publish_all(shards),
+            }
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
@@ -179,7 +186,7 @@ impl Replication {
         self.next_stream = hash(self.next_stream.wrapping_add(1));
         let copies = copies_of(table.identity(), shards, map, threads);
         let told = (self.told.load(Relaxed), is_awaited);
-        queue.begin_table(number, (self.next_stream, place.epoch), told, &copies);
+        queue.begin_table(number, (self.next_stream, place), told, &copies);
     }
 
     /// Tells the backups again what they know of a table besides its rows.
@@ -192,7 +199,7 @@ impl Replication {
         for queue in &self.queues {
             if let (Some((_, threads)), Some(shards)) = (queue.connection(), &table.shards) {
                 let copies = copies_of(table.identity(), shards, map, threads);
-                queue.confirm_table(number, place.epoch, self.told.fetch_add(1, Relaxed), &copies);
+                queue.confirm_table(number, place, self.told.fetch_add(1, Relaxed), &copies);
             }
         }
     }
@@ -314,9 +321,15 @@ impl Replication {
         (self.mode == ReplicationMode::Async).then(|| self.told.load(Relaxed))
     }
 
+    /// Whether nothing may be acknowledged, because a place is held.
+    pub(super) fn hold(&mut self, holds: bool) {
+        self.holds = holds;
+    }
+
     /// What may leave now. `tables`: tables of the thread.
     pub(super) fn gate(&self, tables: usize) -> ReplicationGate {
         let acknowledged = self.queues.iter().map(|queue| queue.gate(tables)).min().unwrap_or(u64::MAX);
+        let acknowledged = if self.holds { 0 } else { acknowledged };
         let (told, is_async) = (self.told.load(Relaxed), self.mode == ReplicationMode::Async);
         ReplicationGate { told, acknowledged, is_silent: false, is_async }
     }

@@ -36,6 +36,7 @@ impl ServerTables {
     /// A turn of the replication. Returns whether it has more to do at once.
     pub(in crate::server) fn replicate(&mut self) -> bool {
         let Some(replication) = &mut self.replication else { return false };
+        replication.hold(self.standing.as_ref().is_some_and(|standing| standing.holds_any()));
         let more = replication.turn(&mut self.all, self.partitioning, &self.places);
         replication.publish(&self.all);
         self.group_changed |= replication.has_room_again();
@@ -48,7 +49,9 @@ impl ServerTables {
         let gate = |replication: &Replication| replication.gate(self.all.len());
         let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
         let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
-        ReplicationGate { is_silent, ..gate }
+        let holds = self.standing.as_ref().is_some_and(|standing| standing.holds_any());
+        let acknowledged = if holds { 0 } else { gate.acknowledged };
+        ReplicationGate { acknowledged, is_silent, ..gate }
     }
 
     /// The backups are told the states of place 0 when the server is ready with it.
@@ -129,7 +132,7 @@ impl<N: Net> ShardThread<N> {
         })?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
-            self.tables.take_over_states(holders, self.net.now())?;
+            self.tables.take_over_states(holders, promotion.has_all_since.unwrap_or(0), self.net.now())?;
             self.tables.defer_states();
         }
         Ok(tables)
