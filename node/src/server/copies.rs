@@ -273,9 +273,8 @@ impl ServerTables {
         let mut whole: Vec<(String, TableIdentity)> = Vec::new();
         for copies in self.copies.iter().filter(|copies| of(copies) && copies.are_whole()) {
             let (name, identity) = (copies.table().to_owned(), copies.identity());
-            let is_it = |other: &&Copies| {
-                other.are_whole() && other.table() == name && other.identity() == identity
-            };
+            let is_it =
+                |other: &&Copies| other.are_whole() && other.table() == name && other.identity() == identity;
             let has = self.copies.iter().filter(is_it).flat_map(|of| of.shards.set().iter());
             let own = self.own_part(server, servers, copies.shards.schema().shards);
             if ShardSet::of(has) == own && whole.iter().all(|(known, _)| *known != name) {

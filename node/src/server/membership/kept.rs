@@ -101,7 +101,11 @@ impl<N: Net> Membership<N> {
             let place = keys.number;
             match without {
                 0 => tracing::info!(place, "the other backups have all rows of the new owner"),
-                _ => tracing::warn!(place, without, "backups of the owner before have left: they are not filled yet"),
+                _ => tracing::warn!(
+                    place,
+                    without,
+                    "backups of the owner before have left: they are not filled yet"
+                ),
             }
         }
         Ok(Ok(()))

@@ -96,7 +96,9 @@ fn best<'a>(
         members.values().flat_map(|server| &server.slots).filter(|slot| slot.addr == *addr).count()
     };
     let may = members.iter().filter(|(addr, _)| *addr != own && !taken.contains(*addr));
-    may.min_by_key(|(addr, server)| (!stays(addr), !server.owned.is_empty(), copies(addr), addr.as_str() < own, *addr))
+    may.min_by_key(|(addr, server)| {
+        (!stays(addr), !server.owned.is_empty(), copies(addr), addr.as_str() < own, *addr)
+    })
 }
 
 impl<N: Net> Membership<N> {
@@ -124,8 +126,8 @@ impl<N: Net> Membership<N> {
             let taken = holders(slots);
             let slot = &mut slots[at];
             slot.is_leaving = false;
-            let Some((addr, server)) =
-                best(&self.config.addr, &members, &taken, |addr| self.keeps(addr)).filter(|(addr, _)| {
+            let Some((addr, server)) = best(&self.config.addr, &members, &taken, |addr| self.keeps(addr))
+                .filter(|(addr, _)| {
                     // Workers wait for a backup that stays, so it needs not wait for one that is away.
                     let is_free = slot.is_idle() && !slot.away.is_zero();
                     self.is_gone(slot, &taken) || is_free && self.keeps(addr)

@@ -109,8 +109,6 @@ pub(super) struct Replication {
     /// The states wait for that, too.
     defers_states: bool,
     mode: ReplicationMode,
-    /// Nothing may be acknowledged: the server has taken a place, and keeps backups that it has not filled yet.
-    holds: bool,
 }
 
 impl Replication {
@@ -138,7 +136,6 @@ impl Replication {
             defers: false,
             defers_states: false,
             mode,
-            holds: false,
         }
     }
 
@@ -153,11 +150,8 @@ impl Replication {
         is_new: bool,
     ) {
         if let Some(shards) = &mut table.shards {
-            match place.is_held {
-                // Backups of the owner before may not have what is here.
-                true => self.published.hold(shards),
-                false => published::publish_all(shards),
-            }
+            // If the place is held, nobody is told where the images are.
+            published::publish_all(shards);
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
@@ -321,15 +315,9 @@ impl Replication {
         (self.mode == ReplicationMode::Async).then(|| self.told.load(Relaxed))
     }
 
-    /// Whether nothing may be acknowledged, because a place is held.
-    pub(super) fn hold(&mut self, holds: bool) {
-        self.holds = holds;
-    }
-
     /// What may leave now. `tables`: tables of the thread.
     pub(super) fn gate(&self, tables: usize) -> ReplicationGate {
         let acknowledged = self.queues.iter().map(|queue| queue.gate(tables)).min().unwrap_or(u64::MAX);
-        let acknowledged = if self.holds { 0 } else { acknowledged };
         let (told, is_async) = (self.told.load(Relaxed), self.mode == ReplicationMode::Async);
         ReplicationGate { told, acknowledged, is_silent: false, is_async }
     }

@@ -22,13 +22,6 @@ pub(super) struct PublishedCommands {
 }
 
 impl PublishedCommands {
-    /// Nothing of these shards may be believed yet.
-    pub(super) fn hold(&mut self, shards: &Shards) {
-        shards.set_acknowledged(&vec![0; shards.commands().len()]);
-        // They are published with the next that all backups have, also if nothing is told until then.
-        (self.published, self.marked) = (0, None);
-    }
-
     /// Publishes what all backups have now.
     pub(super) fn update(&mut self, tables: &TableList, gate: ReplicationGate) {
         let ReplicationGate { told, acknowledged, .. } = gate;

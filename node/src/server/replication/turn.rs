@@ -36,7 +36,6 @@ impl ServerTables {
     /// A turn of the replication. Returns whether it has more to do at once.
     pub(in crate::server) fn replicate(&mut self) -> bool {
         let Some(replication) = &mut self.replication else { return false };
-        replication.hold(self.standing.as_ref().is_some_and(|standing| standing.holds_any()));
         let more = replication.turn(&mut self.all, self.partitioning, &self.places);
         replication.publish(&self.all);
         self.group_changed |= replication.has_room_again();
@@ -49,6 +48,7 @@ impl ServerTables {
         let gate = |replication: &Replication| replication.gate(self.all.len());
         let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
         let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
+        // A backup of the owner before may go on without what is here.
         let holds = self.standing.as_ref().is_some_and(|standing| standing.holds_any());
         let acknowledged = if holds { 0 } else { gate.acknowledged };
         ReplicationGate { acknowledged, is_silent, ..gate }
