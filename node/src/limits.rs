@@ -392,6 +392,9 @@ pub const RESTORE_LOOKS_MAX: u32 = 100;
 pub const UNDONE_WAIT: Duration = Duration::from_secs(2);
 /// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.
 pub const ORPHAN_LEASES: u32 = 5;
+/// A server that has taken a place acknowledges nothing for so many leases, if it has not filled the other backups until
+/// then. Then it goes on without them.
+pub const KEPT_LEASES: u32 = 1;
 /// A backup that has been away from the registry of servers for so many leases loses its slot to another server.
 pub const BACKUP_AWAY_LEASES: u32 = 3;
 /// So does one that could not be reached or filled so many times, counted for each thread of its owner.
@@ -420,6 +423,8 @@ pub const COORDINATOR_TIMEOUT: Duration = Duration::from_secs(1);
 pub const IDLE_PINGS: u32 = 4;
 /// Bytes of the states of a scheduler that a backup keeps, besides rows.
 pub const STATE_BYTES_MAX: usize = 256 << 20;
+/// Streams of such states from earlier owners that a backup keeps until the last owner has told all.
+pub const STATE_STREAMS_MAX: usize = 8;
 /// Streams of copies that a server thread keeps: of each table one for each thread of its owner.
 pub const COPIES_MAX: usize = 1 << 16;
 /// The pause before a server connects again to a backup that it has lost.

@@ -43,7 +43,7 @@ impl Shards {
     }
 
     /// Makes these copies of shards of one table the owner of its shards. They have another history from now on, whose
-    /// epoch must be above that of the owner before.
+    /// epoch must be above that of the owner before. Of two copies of a shard the first counts.
     ///
     /// ```
     /// # use gannet_core::{PushName, Read, Schema, Shards, Store, Write};
@@ -68,7 +68,7 @@ impl Shards {
     /// A copy does not have all that its owner had told.
     ///
     /// # Panics
-    /// When there is no copy, or two are of different tables or of the same shard.
+    /// When there is no copy, or two are of different tables.
     pub fn of_copies(copies: Vec<Shards>, epoch: u64) -> Result<Shards, ReplayError> {
         let identity = copies[0].identity();
         assert!(copies.iter().all(|copy| copy.identity() == identity), "copies of different tables");
@@ -76,8 +76,8 @@ impl Shards {
         let mut all = copies.next().expect("there is a copy");
         all.shards.extend(copies.flat_map(|copy| copy.shards));
         all.shards.sort_by_key(|shard| shard.number);
+        all.shards.dedup_by_key(|shard| shard.number);
         all.set = ShardSet::of(all.shards.iter().map(|shard| shard.number));
-        assert_eq!(all.set.len(), all.shards.len(), "two copies of a shard");
         all.places = ShardPlaces::of(&all.set, all.schema.shards);
         all.incarnations = Incarnations::load(&all.shards);
         let first = all.shards[0].number;

@@ -91,7 +91,7 @@ pub(crate) struct OpenTableV2 {
 
 /// Who owns the part of one server in all tables: a value in the coordinator.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct PlaceV2 {
+pub(crate) struct PlaceV3 {
     /// Raised with each owner.
     pub(crate) epoch: u64,
     /// The generation of the job in which the rows were begun ([`GenerationV1`]).
@@ -104,6 +104,9 @@ pub(crate) struct PlaceV2 {
     /// The backups that have everything that was acknowledged: address and incarnation. A backup that was started
     /// again has another incarnation, and has nothing.
     pub(crate) backups: Vec<(String, u64)>,
+    /// Everything that was acknowledged was told in this epoch or a later one. It is below `epoch` as long as the owner
+    /// acknowledges nothing: then a backup may go on with what an earlier owner has told it.
+    pub(crate) since: u64,
     /// Replication is asynchronous. All owners of a job do the same.
     pub(crate) is_async: bool,
 }

@@ -1,10 +1,12 @@
 //! Replication: what a server tells the servers that keep copies of its shards.
 
 frames! {
-    /// Begins copies of shards, which are empty. Copies that have one of these shards end.
+    /// Begins copies of shards, which are empty. Copies that have one of these shards end, or when the new ones are
+    /// whole.
     65 CopyFrame "copy" ToServer "`CopyV1`" {
         W0 "stream": stream: u64;
         W1 "epoch": /** Of the owner's place. */ epoch: u64;
+        W2 "keeps": /** Whole copies stay until the new ones are whole. */ keeps: bool;
     }
 
     /// The copies are there.

@@ -80,6 +80,11 @@ impl Copies {
         (self.table(), part(self)) == (other.table(), part(other)) && own.iter().any(|at| others.contains(at))
     }
 
+    /// Whether the copies have all rows.
+    fn are_whole(&self) -> bool {
+        !self.has_failed && self.shards.are_whole()
+    }
+
     /// Takes a frame of commands.
     fn take(&mut self, words: &[u64], more: bool) -> Result<(), CopyError> {
         let Copies { shards, words: begun, .. } = self;
@@ -145,7 +150,7 @@ impl ServerTables {
 
     /// Begins copies of shards of another server.
     fn answer_copy(&mut self, frame: &Frame<'_>, session: u32, transmit: &mut Transmit) -> RequestOutcome {
-        let CopyFrame { stream, epoch } = CopyFrame::decode(&frame.head)?;
+        let CopyFrame { stream, epoch, keeps } = CopyFrame::decode(&frame.head)?;
         let copy = match control::open::<CopyV1>(frame.payload) {
             Ok(copy) => copy,
             Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -161,7 +166,8 @@ impl ServerTables {
             if self.copies.iter().any(|old| begun.is_about(old) && begun.origin.is_before(old.origin)) {
                 return refuse(Refusal::Unknown, "these copies were begun again over a later link");
             }
-            self.copies.retain(|old| !begun.is_about(old));
+            // Whole ones may be all that is left of what was acknowledged.
+            self.copies.retain(|old| !begun.is_about(old) || keeps && old.are_whole());
             if self.copies.len() >= COPIES_MAX {
                 let text = format!(
                     "{COPIES_MAX} copies of tables are here, the limit: drop tables, or use more servers"
@@ -219,6 +225,7 @@ impl ServerTables {
             return refuse(Refusal::Unknown, format!("no copies of stream {stream:016x} are here"));
         };
         let copies = &mut self.copies[at];
+        let were_whole = copies.are_whole();
         if copies.has_failed {
             return refuse(Refusal::Images, "an earlier command of the stream failed on this copy");
         }
@@ -237,8 +244,47 @@ impl ServerTables {
             copies.has_failed = true;
             return refuse(Refusal::Images, why);
         }
+        if !were_whole && copies.are_whole() {
+            self.end_replaced();
+        }
         transmit.commit(CommandsDoneFrame {}.encode(frame.head.id), 0);
         Ok(())
+    }
+
+    /// Some copies have become whole. Ends older ones whose shards all have newer whole copies. They are in the order in
+    /// which they were begun.
+    fn end_replaced(&mut self) {
+        let is_replaced = |(at, old): (usize, &Copies)| {
+            let newer = || self.copies[at + 1..].iter().filter(|one| one.are_whole() && one.is_about(old));
+            let has_newer = |shard: u32| newer().any(|one| one.shards.set().contains(shard));
+            old.shards.set().iter().all(has_newer)
+        };
+        let replaced = self.copies.iter().enumerate().filter(|of| is_replaced(*of));
+        let replaced: Vec<u64> = replaced.map(|(_, old)| old.stream).collect();
+        self.copies.retain(|copies| !replaced.contains(&copies.stream));
+    }
+
+    /// Ends copies of a server's shards that are not whole, if older ones of the whole table are.
+    fn end_partial(&mut self, (server, servers): (u32, u32)) {
+        let of = |copies: &Copies| {
+            let TableIdentity { server: its, servers: all, .. } = copies.identity();
+            (its, all) == (server, servers)
+        };
+        let mut whole: Vec<(String, TableIdentity)> = Vec::new();
+        for copies in self.copies.iter().filter(|copies| of(copies) && copies.are_whole()) {
+            let (name, identity) = (copies.table().to_owned(), copies.identity());
+            let is_it =
+                |other: &&Copies| other.are_whole() && other.table() == name && other.identity() == identity;
+            let has = self.copies.iter().filter(is_it).flat_map(|of| of.shards.set().iter());
+            let own = self.own_part(server, servers, copies.shards.schema().shards);
+            if ShardSet::of(has) == own && whole.iter().all(|(known, _)| *known != name) {
+                whole.push((name, identity));
+            }
+        }
+        self.copies.retain(|copies| {
+            let known = whole.iter().find(|(name, _)| of(copies) && copies.table() == name);
+            known.is_none_or(|(_, identity)| copies.are_whole() && copies.identity() == *identity)
+        });
     }
 
     /// Makes the copies of a server's shards their owner. Answers how many tables of that server are owned here then.
@@ -246,7 +292,7 @@ impl ServerTables {
         let PromoteFrame { server, servers, epoch } = PromoteFrame::decode(&frame.head)?;
         transmit.reserve(0).ok_or(Full)?;
         let tables =
-            self.promote_server(Promotion { server, servers, epoch, has_all_acknowledged: false })?;
+            self.promote_server(Promotion { server, servers, epoch, has_all_since: None, is_held: false })?;
         transmit.commit(PromotedFrame { tables }.encode(frame.head.id), 0);
         Ok(())
     }
@@ -254,16 +300,16 @@ impl ServerTables {
     /// Makes the copies of a server's shards their owner: all of them or none. Returns how many tables of that server
     /// are owned here then.
     pub(super) fn promote_server(&mut self, promotion: Promotion) -> Result<u32, RequestFailure> {
-        let Promotion { server, servers, epoch, has_all_acknowledged } = promotion;
+        let Promotion { server, servers, epoch, has_all_since, .. } = promotion;
         let of = |copies: &Copies| {
             let TableIdentity { server: its, servers: all, .. } = copies.identity();
             (its, all) == (server, servers)
         };
-        if has_all_acknowledged {
-            // The last owner has told all tables that it had. One that only an earlier owner told was dropped, or
-            // nothing of it was acknowledged.
-            let last = self.copies.iter().filter(|copies| of(copies)).map(|copies| copies.origin.epoch).max();
-            self.copies.retain(|copies| !of(copies) || Some(copies.origin.epoch) == last);
+        if let Some(since) = has_all_since {
+            // All tables were told since then. One that only an earlier owner told was dropped, or nothing of it was
+            // acknowledged.
+            self.copies.retain(|copies| !of(copies) || copies.origin.epoch >= since);
+            self.end_partial((server, servers));
             let new = self.unacknowledged((server, servers));
             self.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
         }
@@ -274,7 +320,7 @@ impl ServerTables {
         for name in &names {
             self.must_be_promotable(name, (server, servers))?;
         }
-        self.places.take(server, epoch);
+        self.places.take(promotion);
         for name in &names {
             self.promote(name, &of, epoch)?;
         }
@@ -296,7 +342,7 @@ impl ServerTables {
         promotion: Promotion,
         tables: Vec<ServerTable>,
     ) -> Result<u32, String> {
-        let Promotion { server, servers, epoch, .. } = promotion;
+        let Promotion { server, servers, .. } = promotion;
         self.cuts.absences.forget();
         if self.all.lacks_room_for(tables.len()) {
             let (open, more) = (self.all.len(), tables.len());
@@ -311,7 +357,7 @@ impl ServerTables {
         if server == SCHEDULER_PLACE {
             self.state_copies = None;
         }
-        self.places.take(server, epoch);
+        self.places.take(promotion);
         let count = tables.len() as u32;
         tables.into_iter().for_each(|table| _ = self.push_table(table, false));
         self.publish();
@@ -371,10 +417,12 @@ impl ServerTables {
     }
 
     fn promote(&mut self, name: &str, of: &impl Fn(&Copies) -> bool, epoch: u64) -> RequestOutcome {
-        let (mine, others) = std::mem::take(&mut self.copies)
+        let (mut mine, others) = std::mem::take(&mut self.copies)
             .into_iter()
             .partition::<Vec<Copies>, _>(|copies| of(copies) && copies.table() == name);
         self.copies = others;
+        // Of two copies of a shard the newest counts.
+        mine.reverse();
         let (confirmed, all_births) = (mine[0].confirmed, mine[0].all_births);
         let shards = Shards::of_copies(mine.into_iter().map(|copies| copies.shards).collect(), epoch);
         let shards = shards.map_err(|error| RequestFailure::Refused(Refusal::Images, error.to_string()))?;

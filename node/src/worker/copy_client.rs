@@ -77,8 +77,8 @@ impl<N: Net> Worker<N> {
     /// A link failed for good.
     pub(crate) fn begin_block(&mut self, thread: usize, block: Block) -> Result<BlockRequest, WorkerError> {
         let (frame, payload) = match block {
-            Block::Copy { stream, epoch, payload } => {
-                (UnsentFrame::new(&CopyFrame { stream, epoch }), payload)
+            Block::Copy { stream, epoch, keeps, payload } => {
+                (UnsentFrame::new(&CopyFrame { stream, epoch, keeps }), payload)
             }
             Block::State { stream, number, more, epoch, payload } => {
                 (UnsentFrame::new(&StateFrame { stream, number, more, epoch }), payload)

@@ -165,7 +165,7 @@ impl Cluster {
     }
 
     /// Each place has three servers of its own.
-    fn start_with_spares(&mut self, places: u32) {
+    pub(crate) fn start_with_spares(&mut self, places: u32) {
         self.places = places;
         for home in 0..places {
             let addrs: Vec<String> = (0..3).map(|at| Cluster::addr(home, at)).collect();

@@ -8,6 +8,7 @@ mod reader;
 mod replaced;
 mod states;
 mod taken;
+mod two_deaths;
 
 use crate::blocking::{Book, Program, Pushes};
 use crate::cluster::Cluster;

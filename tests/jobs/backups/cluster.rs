@@ -14,6 +14,7 @@ use harness::*;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const LINES: u64 = 60_000;
 /// Of each server, in seconds.
@@ -247,6 +248,25 @@ impl Cluster {
             places.len() == self.setup.servers
                 && places.iter().all(|place| place["owner"] != self.hosts[victim])
         });
+    }
+
+    /// Waits until a living server serves a place that had another owner, and returns it. It asks the coordinator so
+    /// often that the server has just begun.
+    pub fn until_taken_by(&self, place: u32, before: usize) -> usize {
+        let coordinator = self.remote_coordinator(&Transports::new(), &None);
+        let taken = || {
+            let known = gannet::backups::place(&*coordinator, "default", place).ok()??;
+            (known.ready && known.owner != self.hosts[before]).then_some(known.owner)
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        let owner = loop {
+            assert!(Instant::now() < end, "nobody has taken place {place} within a minute");
+            match taken() {
+                Some(owner) => break owner,
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        self.hosts.iter().position(|host| *host == owner).unwrap()
     }
 
     /// Waits until each place has this many backups, and an owner that serves.

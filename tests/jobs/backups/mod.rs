@@ -9,6 +9,7 @@ mod learners;
 mod lost;
 mod replaced;
 mod restored;
+mod two_deaths;
 
 use crate::world::until;
 use cluster::{Cluster, Setup};

@@ -58,6 +58,7 @@ fn status_shows_who_is_backed_by_whom_and_who_waits_for_a_place() {
     let text = cluster.status_by("").out;
     for line in [
         format!("place 0    {one} serves, epoch 1, sync, backups {other}"),
+        "place 0    1 of 1 backup complete: survives one more death".to_owned(),
         format!("place 1    {other} serves, epoch 1, sync, backups {one}"),
         format!("backup     {other} has all rows of {one}"),
         format!("backup     {one} has all rows of {other}"),
@@ -65,6 +66,8 @@ fn status_shows_who_is_backed_by_whom_and_who_waits_for_a_place() {
     ] {
         assert!(text.contains(&line), "{line}: {text}");
     }
+    let place = &cluster.status()["places"][0];
+    assert_eq!((&place["backups_wanted"], &place["survives_deaths"]), (&1.into(), &1.into()), "{place}");
     // A server that dies is missed as a backup until the spare has its slot.
     cluster.kill(1);
     until("the spare is a backup", || {

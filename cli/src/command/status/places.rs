@@ -61,6 +61,14 @@ impl Placement {
         (0..self.count).map(owner).collect::<Option<Vec<_>>>().filter(|owners| !owners.is_empty())
     }
 
+    /// How many backups of a place have all its rows, and how many it is to have. `None`: nobody serves it, or the owner
+    /// has not registered.
+    fn complete(&self, place: &PlaceStatus) -> Option<(usize, usize)> {
+        let owner = self.members.iter().find(|member| member.addr == place.owner)?;
+        let (complete, wanted) = (place.backups.len(), owner.backups.len());
+        (place.ready && place.has_lease).then_some((complete, wanted.max(complete)))
+    }
+
     fn all(&self) -> impl Iterator<Item = (u32, Option<&PlaceStatus>)> {
         (0..self.count).map(|number| (number, self.places.get(&number)))
     }
@@ -101,6 +109,17 @@ pub fn print(places: &PlaceAnswers) {
             state(place),
             place.epoch
         );
+        if let Some((complete, wanted)) = placement.complete(place).filter(|(_, wanted)| *wanted > 0) {
+            let survives = match complete {
+                0 => "does not survive a death".to_owned(),
+                1 => "survives one more death".to_owned(),
+                more => format!("survives {more} more deaths"),
+            };
+            say!(
+                "place {number:<5}{complete} of {} complete: {survives}",
+                counted(wanted as u64, "backup", "backups")
+            );
+        }
     }
     if let Some(generation) = placement.generation.filter(|generation| generation.number > 0) {
         say!("went back  {}", words_of(&generation));
@@ -147,8 +166,9 @@ fn words(owner: &str, backup: &BackupStatus) -> String {
 
 /// The places as JSON.
 pub fn of(places: &PlaceAnswers) -> Value {
-    let of_place = |(_, place): (u32, Option<&PlaceStatus>)| {
+    let of_place = |placement: &Placement, (_, place): (u32, Option<&PlaceStatus>)| {
         place.map(|place| {
+            let complete = placement.complete(place);
             json!({
                 "owner": place.owner,
                 "epoch": place.epoch,
@@ -156,11 +176,13 @@ pub fn of(places: &PlaceAnswers) -> Value {
                 "state": state(place),
                 "replication": place.replication.name(),
                 "backups": place.backups,
+                "backups_wanted": complete.map(|(_, wanted)| wanted),
+                "survives_deaths": complete.map(|(complete, _)| complete),
             })
         })
     };
     match places {
-        Ok(placement) => json!(placement.all().map(of_place).collect::<Vec<_>>()),
+        Ok(placement) => json!(placement.all().map(|of| of_place(placement, of)).collect::<Vec<_>>()),
         Err(_) => Value::Null,
     }
 }

@@ -17,7 +17,7 @@
 //! ```
 
 use super::MembershipConfig;
-use crate::frames::control::{self, PlaceV2};
+use crate::frames::control::{self, PlaceV3};
 use crate::whole_files;
 use gannet_core::own_files::{self, FileOwner};
 use gannet_core::{HeldTable, OpenError, Store};
@@ -49,7 +49,7 @@ impl Claim {
     /// Of rows of a job without coordinator.
     const NONE: Claim = Claim { epoch: 0, incarnation: 0 };
 
-    fn is_of(self, place: &PlaceV2) -> bool {
+    fn is_of(self, place: &PlaceV3) -> bool {
         (self.epoch, self.incarnation) == (place.epoch, place.incarnation)
     }
 }
@@ -246,7 +246,7 @@ impl PlaceFolder {
     }
 
     /// What the rows of the folder are, by what the coordinator knows of the place and of the job's generation.
-    pub(super) fn rows(&self, place: Option<&PlaceV2>, generation: u64) -> FolderRows {
+    pub(super) fn rows(&self, place: Option<&PlaceV3>, generation: u64) -> FolderRows {
         let record = self.lock();
         let Some((record, rows)) = record.as_ref().and_then(|record| Some((record, record.rows?))) else {
             return FolderRows::None;
@@ -271,7 +271,7 @@ impl PlaceFolder {
         if generation > record.generation && (is_of_job || !record.claims.is_empty()) {
             return FolderRows::Former("the job has gone back to a checkpoint since".into());
         }
-        let PlaceV2 { owner, epoch, .. } = place;
+        let PlaceV3 { owner, epoch, .. } = place;
         if !is_of_job {
             return FolderRows::Unknown(format!(
                 "the folder {folder} has rows of a job without coordinator, and {owner} has the place, in epoch {epoch}: \
@@ -294,7 +294,7 @@ impl PlaceFolder {
     pub(super) fn claim_with_rows(
         &self,
         claim: Claim,
-        seen: Option<&PlaceV2>,
+        seen: Option<&PlaceV3>,
         generation: u64,
     ) -> Result<(), PlaceFolderError> {
         let mut record = self.lock();
@@ -449,7 +449,7 @@ fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
 impl PlaceRecordV1 {
     /// Whether nobody but servers of this folder can have acknowledged anything since: the coordinator has a claim of
     /// them, or the server that has taken the place is not ready, and names one that has everything.
-    fn is_newest(&self, place: &PlaceV2) -> bool {
+    fn is_newest(&self, place: &PlaceV3) -> bool {
         let mut own = self.claims.iter().copied().chain(self.rows);
         own.any(|claim| claim.is_of(place) || !place.ready && claim.is_named(place))
     }
@@ -457,7 +457,7 @@ impl PlaceRecordV1 {
 
 impl Claim {
     /// Whether the server of the claim is among those that have everything.
-    fn is_named(self, place: &PlaceV2) -> bool {
+    fn is_named(self, place: &PlaceV3) -> bool {
         self != Claim::NONE && place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
     }
 }

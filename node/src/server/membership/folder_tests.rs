@@ -44,8 +44,8 @@ fn table(store: &Store, name: &str) {
 }
 
 /// What the coordinator has of a place whose owner serves.
-fn place(of: Claim, generation: u64) -> PlaceV2 {
-    PlaceV2 {
+fn place(of: Claim, generation: u64) -> PlaceV3 {
+    PlaceV3 {
         epoch: of.epoch,
         generation,
         owner: "there:1".into(),
@@ -127,16 +127,16 @@ fn the_rows_stay_the_newest_while_the_next_owner_is_not_ready() {
     let store = store(dir.path());
     let folder = with_rows(&store);
     let backup = Claim { epoch: 5, incarnation: 41 };
-    let taken = PlaceV2 { ready: false, backups: vec![("here:1".into(), 40)], ..place(backup, 0) };
+    let taken = PlaceV3 { ready: false, backups: vec![("here:1".into(), 40)], ..place(backup, 0) };
     assert_eq!(folder.rows(Some(&taken), 0), FolderRows::Newest);
-    assert!(is_former(&folder.rows(Some(&PlaceV2 { ready: true, ..taken.clone() }), 0)));
+    assert!(is_former(&folder.rows(Some(&PlaceV3 { ready: true, ..taken.clone() }), 0)));
     let others = vec![("else:1".into(), 41)];
-    assert!(is_former(&folder.rows(Some(&PlaceV2 { backups: others, ..taken.clone() }), 0)));
+    assert!(is_former(&folder.rows(Some(&PlaceV3 { backups: others, ..taken.clone() }), 0)));
     // This server has taken the place, opened its images, and a backup has taken it before it was ready.
     let again = Claim { epoch: 6, incarnation: 50 };
     folder.claim_with_rows(again, Some(&taken), 0).unwrap();
     folder.note_rows(again).unwrap();
-    let next = PlaceV2 { epoch: 7, incarnation: 42, ..taken };
+    let next = PlaceV3 { epoch: 7, incarnation: 42, ..taken };
     assert_eq!(open(&store).rows(Some(&next), 0), FolderRows::Newest);
 }
 

@@ -9,7 +9,7 @@
 use super::folder::{Claim, PlaceFolder};
 use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, undone};
 use crate::coordinator::CoordinatorError;
-use crate::frames::control::{self, GenerationV1, PlaceV2};
+use crate::frames::control::{self, GenerationV1, PlaceV3};
 use crate::limits::ORPHAN_LEASES;
 use crate::server::replication::ReplicationMode;
 use crate::server::restore::{PlaceLoader, PlaceRows};
@@ -113,7 +113,7 @@ impl<N: Net> Membership<N> {
     pub(super) fn may_begin(
         &self,
         keys: &PlaceKeys,
-        place: &PlaceV2,
+        place: &PlaceV3,
         vacancy: Vacancy,
         now: GenerationV1,
     ) -> bool {
@@ -152,7 +152,7 @@ impl<N: Net> Membership<N> {
     pub(super) fn found(
         &self,
         keys: &PlaceKeys,
-        seen: Option<(PlaceV2, u64)>,
+        seen: Option<(PlaceV3, u64)>,
         now: GenerationV1,
     ) -> Result<Option<Role>, CoordinatorError> {
         let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
@@ -179,13 +179,14 @@ impl<N: Net> Membership<N> {
                 if !self.claim(keys, before + 1, (begins_with, generation)) {
                     return Ok(None);
                 }
-                let place = PlaceV2 {
+                let place = PlaceV3 {
                     epoch: before + 1,
                     generation: generation.number,
                     owner: self.config.addr.clone(),
                     incarnation: self.incarnation,
                     ready: begins_with.is_none(),
                     backups: Vec::new(),
+                    since: before + 1,
                     is_async: self.mode == ReplicationMode::Async,
                 };
                 let Some(version) = self.set(keys, at, &place)? else { return Ok(None) };
@@ -215,7 +216,7 @@ impl<N: Net> Membership<N> {
     fn begins_with(
         &self,
         keys: &PlaceKeys,
-        seen: Option<&PlaceV2>,
+        seen: Option<&PlaceV3>,
         generation: GenerationV1,
     ) -> Option<PlaceRows> {
         let has_checkpoints = self.loading.as_ref().is_some_and(|loading| loading.loader.has_checkpoints());
@@ -266,7 +267,8 @@ impl<N: Net> Membership<N> {
                         tracing::warn!(place, rows = loaded.rows, "this server goes on from {rows}");
                     }
                     let epoch = claim.epoch;
-                    let promotion = Promotion { server, servers, epoch, has_all_acknowledged: true };
+                    let promotion =
+                        Promotion { server, servers, epoch, has_all_since: Some(epoch), is_held: false };
                     standing.promote(promotion, Some(loaded));
                 }
                 Ok(Err(error)) if rows == PlaceRows::Folder => {
@@ -290,6 +292,6 @@ impl<N: Net> Membership<N> {
 }
 
 /// Whether a worker may have pushed to a place in its generation. A server may have died while it loaded the rows.
-fn was_used(place: &PlaceV2) -> bool {
+fn was_used(place: &PlaceV3) -> bool {
     place.ready || !place.backups.is_empty()
 }

@@ -5,7 +5,7 @@
 //! A place has two keys in the coordinator:
 //! - `JOB/owner/i` exists as long as the lease of the owner. Only who made it may write the other key.
 //! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
-//!   ([`PlaceV2`]). It changes by compare-and-set.
+//!   ([`PlaceV3`]). It changes by compare-and-set.
 //!
 //! Each server also has a key `JOB/server/ADDR` with a lease of its own: the registry, from which owners choose their
 //! backups.
@@ -17,6 +17,7 @@
 mod agreement;
 mod folder;
 mod founding;
+mod kept;
 mod registry;
 mod retaking;
 mod rounds;
@@ -36,11 +37,12 @@ pub use undone::{GenerationStatus, generation};
 use super::ServerConfig;
 use super::replication::{BackupLink, ReplicationMode, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError, CoordinatorWrite};
-use crate::frames::control::{self, GenerationV1, PlaceV2};
+use crate::frames::control::{self, GenerationV1, PlaceV3};
 use crate::limits::{WARNINGS_TIME, serving_time};
 use agreement::mode_of;
 use founding::Vacancy;
 use gannet_transport::{Net, Waker};
+use kept::Kept;
 use rounds::Owners;
 use slots::Slot;
 use std::cell::RefCell;
@@ -87,8 +89,8 @@ impl PlaceKeys {
     }
 
     /// The write of what the coordinator is to know of the place.
-    fn write(&self, version: u64, place: &PlaceV2) -> CoordinatorWrite {
-        let (key, value) = (self.place.clone(), control::seal_as(2, place));
+    fn write(&self, version: u64, place: &PlaceV3) -> CoordinatorWrite {
+        let (key, value) = (self.place.clone(), control::seal_as(3, place));
         CoordinatorWrite { key, version, value, lease: None }
     }
 
@@ -96,9 +98,9 @@ impl PlaceKeys {
     pub(crate) fn get(
         &self,
         coordinator: &dyn Coordinator,
-    ) -> Result<Option<(PlaceV2, u64)>, CoordinatorError> {
+    ) -> Result<Option<(PlaceV3, u64)>, CoordinatorError> {
         let Some(entry) = coordinator.get(&self.place)? else { return Ok(None) };
-        match control::open_as::<PlaceV2>(2, &entry.value) {
+        match control::open_as::<PlaceV3>(3, &entry.value) {
             Ok(place) => Ok(Some((place, entry.version))),
             Err(error) => Err(CoordinatorError(format!("key {:?} cannot be read: {error}", self.place))),
         }
@@ -135,8 +137,8 @@ pub fn place(
 ) -> Result<Option<PlaceStatus>, CoordinatorError> {
     let keys = PlaceKeys::new(job, place);
     let has_lease = coordinator.get(&keys.owner)?.is_some();
-    let status = |(place, _): (PlaceV2, u64)| {
-        let PlaceV2 { owner, epoch, generation, ready, backups, is_async, .. } = place;
+    let status = |(place, _): (PlaceV3, u64)| {
+        let PlaceV3 { owner, epoch, generation, ready, backups, is_async, .. } = place;
         let backups = backups.into_iter().map(|(addr, _)| addr).collect();
         let replication = mode_of(is_async);
         PlaceStatus { owner, epoch, generation, ready, has_lease, backups, replication }
@@ -150,7 +152,7 @@ enum Role {
     Backup { vacancy: Option<Vacancy> },
     Owner {
         lease: u64,
-        place: PlaceV2,
+        place: PlaceV3,
         version: u64,
         /// The lease was granted or kept in this round, so no other server has the place.
         may_write: bool,
@@ -198,6 +200,8 @@ pub struct Membership<N: Net> {
     mode: ReplicationMode,
     /// The places whose owners replicate as this server does.
     agreed: RefCell<BTreeSet<u32>>,
+    /// The backups of the owner before that may stay, of each place that was taken and is held.
+    kept: RefCell<BTreeMap<u32, Kept>>,
     /// The last warning about each place, and when it was logged.
     warned: RefCell<BTreeMap<u32, (String, Duration)>>,
 }
@@ -220,9 +224,22 @@ impl<N: Net> Membership<N> {
         };
         let slots = links.iter().enumerate().map(slot).collect();
         let (mode, agreed, warned) = (config.replication, RefCell::default(), RefCell::default());
+        let kept = RefCell::default();
         let (net, config) = (net.clone(), config.membership.clone()?);
         let standing = standing?;
-        Some(Membership { net, config, incarnation, standing, threads, slots, loading, mode, agreed, warned })
+        Some(Membership {
+            net,
+            config,
+            incarnation,
+            standing,
+            threads,
+            slots,
+            loading,
+            mode,
+            agreed,
+            kept,
+            warned,
+        })
     }
 
     fn end(&self, place: u32, why: &str) {
@@ -330,7 +347,7 @@ impl<N: Net> Membership<N> {
     }
 
     /// Whether this server is a backup that has all that the owner of a place has acknowledged.
-    fn has_all(&self, place: &PlaceV2) -> bool {
+    fn has_all(&self, place: &PlaceV3) -> bool {
         place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
     }
 
@@ -352,7 +369,7 @@ impl<N: Net> Membership<N> {
         from + serving_time(self.config.lease)
     }
 
-    fn set(&self, keys: &PlaceKeys, version: u64, place: &PlaceV2) -> Result<Option<u64>, CoordinatorError> {
+    fn set(&self, keys: &PlaceKeys, version: u64, place: &PlaceV3) -> Result<Option<u64>, CoordinatorError> {
         self.config.coordinator.compare_and_set_all(&[keys.write(version, place)])
     }
 
@@ -361,7 +378,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         lease: &mut u64,
-        place: &mut PlaceV2,
+        place: &mut PlaceV3,
         version: &mut u64,
     ) -> StepOutcome<bool> {
         let from = self.net.now();
@@ -399,7 +416,7 @@ impl<N: Net> Membership<N> {
     /// Why this server has a place no more, by what the coordinator knows of it.
     fn deposed(&self, keys: &PlaceKeys) -> Result<Deposed, CoordinatorError> {
         Ok(Deposed(match keys.get(&*self.config.coordinator)? {
-            Some((PlaceV2 { owner, epoch, .. }, _)) => {
+            Some((PlaceV3 { owner, epoch, .. }, _)) => {
                 format!("{owner} has taken the place, in epoch {epoch}: start this server again, it then begins as a backup")
             }
             None => "the coordinator does not know the place any more: it was started again without what it knew (give \
@@ -409,8 +426,8 @@ impl<N: Net> Membership<N> {
     }
 
     /// What the coordinator knows of the place, if this server has it in this epoch.
-    fn own_place(&self, keys: &PlaceKeys, epoch: u64) -> Result<Option<(PlaceV2, u64)>, CoordinatorError> {
-        let of = |(place, _): &(PlaceV2, u64)| place.incarnation == self.incarnation && place.epoch == epoch;
+    fn own_place(&self, keys: &PlaceKeys, epoch: u64) -> Result<Option<(PlaceV3, u64)>, CoordinatorError> {
+        let of = |(place, _): &(PlaceV3, u64)| place.incarnation == self.incarnation && place.epoch == epoch;
         Ok(keys.get(&*self.config.coordinator)?.filter(of))
     }
 
@@ -423,27 +440,31 @@ impl<N: Net> Membership<N> {
         let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
         // The other backups may take the place until this one is ready, and so may the owner before, if it comes back
         // with the rows in its folder.
-        let mut backups = before.backups;
+        let mut backups = before.backups.clone();
         if before.ready {
-            backups.push((before.owner, before.incarnation));
+            backups.push((before.owner.clone(), before.incarnation));
         }
-        let place = PlaceV2 { epoch, owner, incarnation, ready: false, backups, ..before };
+        let place = PlaceV3 { epoch, owner, incarnation, ready: false, backups, ..before.clone() };
         let Some(version) = self.set(keys, version, &place)? else { return Ok(None) };
         let (server, servers) = (keys.number, self.config.place.1);
-        self.standing.promote(Promotion { server, servers, epoch, has_all_acknowledged: true }, None);
+        let is_held = self.keep_backups(keys, &before.backups);
+        let has_all_since = Some(place.since);
+        self.standing.promote(Promotion { server, servers, epoch, has_all_since, is_held }, None);
         self.standing.own((keys.number, place.epoch), until);
         self.wake();
         Ok(Some(Role::Owner { lease, place, version, may_write: true }))
     }
 
     /// Tells the others that this server serves, once all its threads have taken the place.
-    fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV2, version: &mut u64) -> StepOutcome<()> {
+    fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV3, version: &mut u64) -> StepOutcome<()> {
         match self.standing.outcome(keys.number, self.threads.len()) {
             None => return Ok(Ok(())),
             Some(Err(why)) => return Ok(Err(Deposed(why))),
             Some(Ok(_)) => {}
         }
-        let ready = PlaceV2 { ready: true, backups: Vec::new(), ..place.clone() };
+        let backups = self.kept_backups(keys)?;
+        let since = if backups.is_empty() { place.epoch } else { place.since };
+        let ready = PlaceV3 { ready: true, backups, since, ..place.clone() };
         match self.set(keys, *version, &ready)? {
             Some(at) => (*place, *version) = (ready, at),
             // The answer to an earlier write was lost, or another backup has taken the place.
@@ -457,8 +478,11 @@ impl<N: Net> Membership<N> {
         }
         if place.ready {
             self.standing.note_ready(keys.number);
+            if place.since == place.epoch {
+                self.end_hold(keys);
+            }
             self.wake();
-            let (PlaceV2 { epoch, .. }, place, rows) = (&*place, keys.number, self.whereabouts(keys));
+            let (PlaceV3 { epoch, .. }, place, rows) = (&*place, keys.number, self.whereabouts(keys));
             match *epoch {
                 1 => tracing::info!(place, epoch, rows, "this server owns the shards"),
                 _ => tracing::warn!(place, epoch, rows, "this server owns the shards now"),

@@ -11,7 +11,7 @@
 use super::folder::{Claim, FolderRows, PlaceFolder};
 use super::{Deposed, LeaseHolder, Loading, Membership, PlaceKeys, Role};
 use crate::coordinator::CoordinatorError;
-use crate::frames::control::{GenerationV1, PlaceV2};
+use crate::frames::control::{GenerationV1, PlaceV3};
 use crate::server::replication::ReplicationMode;
 use crate::server::restore::PlaceRows;
 use gannet_transport::Net;
@@ -44,7 +44,7 @@ impl<N: Net> Membership<N> {
     pub(super) fn look_into_folder(
         &self,
         keys: &PlaceKeys,
-        known: Option<&(PlaceV2, u64)>,
+        known: Option<&(PlaceV3, u64)>,
         generation: GenerationV1,
     ) -> Result<Result<bool, ()>, Deposed> {
         let Some(folder) = self.folder_of(keys) else { return Ok(Ok(false)) };
@@ -81,7 +81,7 @@ impl<N: Net> Membership<N> {
     pub(super) fn take_again(
         &self,
         keys: &PlaceKeys,
-        (seen, version): (PlaceV2, u64),
+        (seen, version): (PlaceV3, u64),
         generation: GenerationV1,
     ) -> Result<Option<Role>, CoordinatorError> {
         let Some((folder, rows)) = self.folder_of(keys).and_then(|folder| Some((folder, folder.claim()?)))
@@ -106,7 +106,7 @@ impl<N: Net> Membership<N> {
         let mut backups = seen.backups.clone();
         backups.retain(|(addr, _)| *addr != own);
         backups.push((own.clone(), rows.incarnation));
-        let place = PlaceV2 {
+        let place = PlaceV3 {
             epoch: claim.epoch,
             owner: own,
             incarnation: self.incarnation,

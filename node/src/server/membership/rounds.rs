@@ -60,6 +60,7 @@ impl<N: Net> Membership<N> {
             for slot in &known.slots {
                 goes_on(self.settle(slot, &mut known.places), home)?;
             }
+            self.settle_all_kept(&known.slots, &mut known.places)?;
         }
         self.wake();
         known.owners = 0;
@@ -147,7 +148,8 @@ impl<N: Net> Membership<N> {
     /// due. `since`: the version at which the owners were known.
     fn pause(&self, poll: &mut N::Poll, since: u64) {
         let prefix = format!("{}/owner/", self.config.job);
-        let until = self.net.now() + self.config.lease / 8;
+        // Workers wait while a place is held.
+        let until = self.net.now() + self.config.lease / if self.holds() { 128 } else { 8 };
         let mut may_ask = since > 0;
         loop {
             let left = until.saturating_sub(self.net.now());
@@ -175,7 +177,7 @@ fn keeps_all(places: &[(PlaceKeys, Role)]) -> bool {
 }
 
 /// Whether a membership goes on. If the coordinator gave no answer, it asks again.
-fn goes_on(outcome: StepOutcome<()>, place: u32) -> Result<(), (u32, Deposed)> {
+pub(super) fn goes_on(outcome: StepOutcome<()>, place: u32) -> Result<(), (u32, Deposed)> {
     let outcome = outcome.unwrap_or_else(|error| {
         tracing::warn!(%error, place, "this server asks again");
         Ok(())

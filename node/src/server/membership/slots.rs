@@ -10,7 +10,7 @@
 use super::registry::Members;
 use super::{Membership, PlaceKeys, Role, StepOutcome};
 use crate::coordinator::CoordinatorWrite;
-use crate::frames::control::PlaceV2;
+use crate::frames::control::PlaceV3;
 use crate::frames::members::{ServerV1, SlotV1};
 use crate::limits::{BACKUP_AWAY_LEASES, BACKUP_FAILURES_MAX, COORDINATOR_WRITES_MAX};
 use crate::server::replication::{BackupSlot, CommandQueue, QueueProgress, SlotHolder};
@@ -63,6 +63,13 @@ impl Slot {
         self.queues.iter().all(|queue| queue.joined() == Some(incarnation))
     }
 
+    /// Whether this backup is in the slot, and has everything that any worker knows of.
+    pub(super) fn has_joined(&self, (addr, incarnation): &(String, u64)) -> bool {
+        let is_it = |of: SlotHolder| of.addr == *addr && of.incarnation == Some(*incarnation);
+        let has_all = || self.queues.iter().all(|queue| queue.joined() == Some(*incarnation));
+        self.holder().is_some_and(is_it) && has_all()
+    }
+
     /// What the registry is told.
     pub(super) fn told(&self) -> SlotV1 {
         let all = self.queues.iter().map(|queue| queue.progress());
@@ -76,14 +83,22 @@ impl Slot {
     }
 }
 
-/// The server for a free backup slot of the server at `own`: one without a place first, then the one with the fewest
-/// copies. Of equals it is the next behind `own` in alphabetical order, so that not all owners take the same.
-fn best<'a>(own: &str, members: &'a Members, taken: &BTreeSet<String>) -> Option<(&'a String, &'a ServerV1)> {
+/// The server for a free backup slot of the server at `own`: one that stays in a set, then one without a place, then the
+/// one with the fewest copies. Of equals it is the next behind `own` in alphabetical order, so that not all owners take
+/// the same.
+fn best<'a>(
+    own: &str,
+    members: &'a Members,
+    taken: &BTreeSet<String>,
+    stays: impl Fn(&str) -> bool,
+) -> Option<(&'a String, &'a ServerV1)> {
     let copies = |addr: &String| {
         members.values().flat_map(|server| &server.slots).filter(|slot| slot.addr == *addr).count()
     };
     let may = members.iter().filter(|(addr, _)| *addr != own && !taken.contains(*addr));
-    may.min_by_key(|(addr, server)| (!server.owned.is_empty(), copies(addr), addr.as_str() < own, *addr))
+    may.min_by_key(|(addr, server)| {
+        (!stays(addr), !server.owned.is_empty(), copies(addr), addr.as_str() < own, *addr)
+    })
 }
 
 impl<N: Net> Membership<N> {
@@ -111,8 +126,12 @@ impl<N: Net> Membership<N> {
             let taken = holders(slots);
             let slot = &mut slots[at];
             slot.is_leaving = false;
-            let Some((addr, server)) =
-                best(&self.config.addr, &members, &taken).filter(|_| self.is_gone(slot, &taken))
+            let Some((addr, server)) = best(&self.config.addr, &members, &taken, |addr| self.keeps(addr))
+                .filter(|(addr, _)| {
+                    // Workers wait for a backup that stays, so it needs not wait for one that is away.
+                    let is_free = slot.is_idle() && !slot.away.is_zero();
+                    self.is_gone(slot, &taken) || is_free && self.keeps(addr)
+                })
             else {
                 continue;
             };
@@ -155,16 +174,17 @@ impl<N: Net> Membership<N> {
         let backup = (addr.clone(), incarnation);
         // A backup that leaves does so with a write, also if it is in no set. An earlier write whose answer was lost
         // could still put it there. No such write succeeds behind this one.
-        let wanted = |place: &PlaceV2| {
+        let wanted = |place: &PlaceV3| {
             let mut wanted = place.backups.clone();
             wanted.retain(|known| known.0 != addr || joined && *known == backup);
-            if joined && !wanted.contains(&backup) {
+            // Who comes while a place is held may have copies of tables that were dropped since.
+            if joined && !wanted.contains(&backup) && place.since == place.epoch {
                 wanted.push(backup.clone());
             }
             (leaves || wanted != place.backups).then_some(wanted)
         };
-        // The set of a place that is not ready yet becomes empty later.
-        let changes = |place: &PlaceV2| wanted(place).filter(|_| place.ready);
+        // The set of a place that is not ready yet changes later.
+        let changes = |place: &PlaceV3| wanted(place).filter(|_| place.ready);
         match self.write_sets(places, changes)? {
             Err(deposed) => return Ok(Err(deposed)),
             Ok(written) if written && leaves => {
@@ -181,21 +201,21 @@ impl<N: Net> Membership<N> {
     fn write_sets(
         &self,
         places: &mut [(PlaceKeys, Role)],
-        changes: impl Fn(&PlaceV2) -> Option<Vec<(String, u64)>>,
+        changes: impl Fn(&PlaceV3) -> Option<Vec<(String, u64)>>,
     ) -> StepOutcome<bool> {
         let mut changed = Vec::new();
         for (keys, role) in places {
             if let Role::Owner { place, version, .. } = role
                 && let Some(backups) = changes(place)
             {
-                let next = PlaceV2 { backups, ..place.clone() };
+                let next = PlaceV3 { backups, ..place.clone() };
                 changed.push((&*keys, place, version, next));
             }
         }
         let mut are_written = true;
         for group in changed.chunks_mut(COORDINATOR_WRITES_MAX) {
             let write =
-                |(keys, _, version, next): &(&PlaceKeys, _, &mut u64, PlaceV2)| keys.write(**version, next);
+                |(keys, _, version, next): &(&PlaceKeys, _, &mut u64, PlaceV3)| keys.write(**version, next);
             let writes: Vec<CoordinatorWrite> = group.iter().map(write).collect();
             let written = self.config.coordinator.compare_and_set_all(&writes)?;
             are_written &= written.is_some();
@@ -249,11 +269,14 @@ mod tests {
         let members: Members = all.into_iter().map(|(addr, of)| (addr.to_owned(), of)).collect();
         let mut taken = BTreeSet::new();
         let mut order = Vec::new();
-        while let Some((addr, _)) = best("b", &members, &taken) {
+        while let Some((addr, _)) = best("b", &members, &taken, |_| false) {
             order.push(addr.as_str());
             taken.insert(addr.clone());
         }
         // D has no copies. C and A have one each, and C is the next behind B.
         assert_eq!(order, ["e", "d", "c", "a"]);
+        // A stays in the set of a place that B has taken.
+        let first = best("b", &members, &BTreeSet::new(), |addr| addr == "a");
+        assert_eq!(first.map(|(addr, _)| addr.as_str()), Some("a"));
     }
 }

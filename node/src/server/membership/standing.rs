@@ -3,7 +3,7 @@
 
 use super::Positions;
 use crate::server::restore::{LoadedPart, LoadedPlace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,8 +14,11 @@ pub(in crate::server) struct Promotion {
     pub(in crate::server) server: u32,
     pub(in crate::server) servers: u32,
     pub(in crate::server) epoch: u64,
-    /// This backup has everything that was acknowledged. So where it lacks rows, nothing of the table was.
-    pub(in crate::server) has_all_acknowledged: bool,
+    /// This backup has everything that was acknowledged, and was told it in this epoch or a later one. So where it lacks
+    /// rows, nothing of the table was. `None`: nobody knows.
+    pub(in crate::server) has_all_since: Option<u64>,
+    /// Nothing is acknowledged before other backups have what is here.
+    pub(in crate::server) is_held: bool,
 }
 
 /// What a thread knows of a place that its server has, or takes.
@@ -26,6 +29,8 @@ pub(in crate::server) struct OwnPlace {
     /// The coordinator knows that the server has all rows. Before, another backup may still take the place, so nothing
     /// may replace its copies.
     pub(in crate::server) is_ready: bool,
+    /// The server acknowledges nothing. Backups of the owner before may go on with the copies that they have.
+    pub(in crate::server) is_held: bool,
 }
 
 /// The places that a thread knows its server to have, or to take. `None`: the server has no membership, and owns what
@@ -57,13 +62,14 @@ impl OwnPlaces {
     pub(in crate::server) fn get(&self, place: u32) -> OwnPlace {
         let known = |places: &BTreeMap<u32, OwnPlace>| places.get(&place).copied();
         let is_ready = self.places.is_none();
-        self.places.as_ref().and_then(known).unwrap_or(OwnPlace { epoch: 0, is_ready })
+        self.places.as_ref().and_then(known).unwrap_or(OwnPlace { epoch: 0, is_ready, is_held: false })
     }
 
     /// The server takes a place.
-    pub(in crate::server) fn take(&mut self, place: u32, epoch: u64) {
+    pub(in crate::server) fn take(&mut self, promotion: Promotion) {
+        let Promotion { server: place, epoch, is_held, .. } = promotion;
         if let Some(places) = &mut self.places {
-            places.insert(place, OwnPlace { epoch, is_ready: false });
+            places.insert(place, OwnPlace { epoch, is_ready: false, is_held });
         }
     }
 }
@@ -77,6 +83,10 @@ pub(in crate::server) struct Standing {
     places: Mutex<BTreeMap<u32, (Duration, OwnPlace)>>,
     /// How often they have changed, apart from the leases.
     changes: AtomicU64,
+    /// Places of which nothing is acknowledged yet.
+    held: Mutex<BTreeSet<u32>>,
+    /// How many these are.
+    holds: AtomicU64,
     /// The first of these ends, in nanoseconds. 0: the server owns nothing.
     until: AtomicU64,
     /// The server may not own its shards.
@@ -130,7 +140,8 @@ impl Standing {
         if known.is_some_and(|known| known.epoch != epoch) {
             return self.depose("it was given a place in two epochs: start it again");
         }
-        places.insert(place, (until, known.unwrap_or(OwnPlace { epoch, is_ready: false })));
+        let is_held = self.is_held(place);
+        places.insert(place, (until, known.unwrap_or(OwnPlace { epoch, is_ready: false, is_held })));
         let first = places.values().map(|(until, _)| *until).min();
         let first = first.map_or(0, |first| first.as_nanos() as u64);
         self.until.store(first, Release);
@@ -145,6 +156,39 @@ impl Standing {
             known.is_ready = true;
             self.changes.fetch_add(1, Release);
         }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the server acknowledges nothing, until this place is released. It is called before any thread has the
+    /// place.
+    pub(in crate::server) fn hold(&self, place: u32) {
+        let mut held = self.held();
+        held.insert(place);
+        self.holds.store(held.len() as u64, Release);
+    }
+
+    /// Whether a place is held.
+    pub(in crate::server) fn is_held(&self, place: u32) -> bool {
+        self.held().contains(&place)
+    }
+
+    /// Whether any place is.
+    pub(in crate::server) fn holds_any(&self) -> bool {
+        self.holds.load(Acquire) > 0
+    }
+
+    /// All backups in the set of the place have what is here, or there are none.
+    pub(in crate::server) fn release(&self, place: u32) {
+        if let Some((_, known)) = self.places().get_mut(&place) {
+            known.is_held = false;
+        }
+        let mut held = self.held();
+        held.remove(&place);
+        self.holds.store(held.len() as u64, Release);
+        self.changes.fetch_add(1, Release);
     }
 
     /// Whether the server owns a place.

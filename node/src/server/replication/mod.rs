@@ -150,6 +150,7 @@ impl Replication {
         is_new: bool,
     ) {
         if let Some(shards) = &mut table.shards {
+            // If the place is held, nobody is told where the images are.
             published::publish_all(shards);
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
@@ -179,7 +180,7 @@ impl Replication {
         self.next_stream = hash(self.next_stream.wrapping_add(1));
         let copies = copies_of(table.identity(), shards, map, threads);
         let told = (self.told.load(Relaxed), is_awaited);
-        queue.begin_table(number, (self.next_stream, place.epoch), told, &copies);
+        queue.begin_table(number, (self.next_stream, place), told, &copies);
     }
 
     /// Tells the backups again what they know of a table besides its rows.
@@ -192,7 +193,7 @@ impl Replication {
         for queue in &self.queues {
             if let (Some((_, threads)), Some(shards)) = (queue.connection(), &table.shards) {
                 let copies = copies_of(table.identity(), shards, map, threads);
-                queue.confirm_table(number, place.epoch, self.told.fetch_add(1, Relaxed), &copies);
+                queue.confirm_table(number, place, self.told.fetch_add(1, Relaxed), &copies);
             }
         }
     }

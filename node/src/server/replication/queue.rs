@@ -7,6 +7,7 @@ use super::stream::{Fill, TableStream};
 use crate::frames::command_payload;
 use crate::frames::control::{self, CopyV1};
 use crate::limits::PART_BYTES_MAX;
+use crate::server::membership::OwnPlace;
 use gannet_core::{CommandChange, CommandRecord, RowStates, ToldShard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,8 +19,8 @@ const BLOCKS_SENT: usize = 4;
 
 /// A request to a thread of the backup.
 pub(crate) enum Block {
-    /// Begins copies.
-    Copy { stream: u64, epoch: u64, payload: Vec<u8> },
+    /// Begins copies. `keeps`: whole ones that the backup has stay until the new ones are whole.
+    Copy { stream: u64, epoch: u64, keeps: bool, payload: Vec<u8> },
     /// The frame of this number with states of a stream. `more`: the state goes on in the next frame.
     State { stream: u64, number: u64, more: bool, epoch: u64, payload: Vec<u8> },
     /// The frame of this number with commands of a stream. `more`: the last one goes on in the next frame.
@@ -187,10 +188,11 @@ impl QueueState {
     }
 
     /// Adds the beginnings of copies.
-    fn add_copies(&mut self, (stream, epoch): (u64, u64), told: u64, threads: &[CopyV1]) {
+    fn add_copies(&mut self, (stream, place): (u64, OwnPlace), told: u64, threads: &[CopyV1]) {
+        let OwnPlace { epoch, is_held: keeps, .. } = place;
         for (queue, copies) in self.threads.iter_mut().zip(threads) {
             if !copies.births.is_empty() {
-                let block = Block::Copy { stream, epoch, payload: control::seal(copies) };
+                let block = Block::Copy { stream, epoch, keeps, payload: control::seal(copies) };
                 self.bytes += block.bytes();
                 queue.waiting.push_back((told, block));
             }
@@ -229,12 +231,12 @@ impl CommandQueue {
         is_connected.then_some((state.connection, state.threads.len()))
     }
 
-    /// Begins the stream of a table, with the epoch of its place. `threads` has the copies that each thread of the
+    /// Begins the stream of a table, with its place. `threads` has the copies that each thread of the
     /// backup keeps. `is_awaited`: the backup may take the place of the table before it has all places of this server.
     pub(super) fn begin_table(
         &self,
         table: usize,
-        begun: (u64, u64),
+        begun: (u64, OwnPlace),
         (told, is_awaited): (u64, bool),
         threads: &[CopyV1],
     ) {
@@ -246,10 +248,10 @@ impl CommandQueue {
     }
 
     /// Tells the backup again what it knows of a table besides its rows.
-    pub(super) fn confirm_table(&self, table: usize, epoch: u64, told: u64, threads: &[CopyV1]) {
+    pub(super) fn confirm_table(&self, table: usize, place: OwnPlace, told: u64, threads: &[CopyV1]) {
         let mut state = self.lock();
         if let Some(stream) = state.tables.get(&table).and_then(Option::as_ref).map(TableStream::id) {
-            state.add_copies((stream, epoch), told, threads);
+            state.add_copies((stream, place), told, threads);
         }
     }
 
@@ -260,7 +262,7 @@ impl CommandQueue {
             let payload = control::seal(end);
             state.bytes += payload.len() * state.threads.len();
             for queue in &mut state.threads {
-                let block = Block::Copy { stream, epoch: 0, payload: payload.clone() };
+                let block = Block::Copy { stream, epoch: 0, keeps: false, payload: payload.clone() };
                 queue.waiting.push_back((told, block));
             }
             (state.news, state.last) = (true, told + 1);

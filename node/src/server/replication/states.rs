@@ -6,7 +6,7 @@ use super::Replication;
 use crate::error::Refusal;
 use crate::frames::control::{self, StateV1};
 use crate::frames::{BookFrame, FrameKind, JobTableFrame, RunFrame, StateDoneFrame, StateFrame};
-use crate::limits::STATE_BYTES_MAX;
+use crate::limits::{STATE_BYTES_MAX, STATE_STREAMS_MAX};
 use crate::server::bulk::{RequestOutcome, refuse};
 use crate::server::copies::StreamOrigin;
 use crate::server::restore::{INCARNATIONS, RUNS, StateHolders, TASKS};
@@ -153,7 +153,8 @@ impl ServerTables {
             if number != 1 || self.state_copies.as_ref().is_some_and(|known| origin.is_before(known.origin)) {
                 return refuse(Refusal::Unknown, format!("no states of stream {stream:016x} are here"));
             }
-            self.state_copies = Some(StateCopies { stream, origin, ..StateCopies::default() });
+            let before = self.state_copies.take().map(|known| known.base(epoch)).unwrap_or_default();
+            self.state_copies = Some(StateCopies { stream, origin, before, ..StateCopies::default() });
         }
         if let Some(copies) = &mut self.state_copies
             && let Err(why) = copies.take(number, more, frame.payload)
@@ -165,17 +166,19 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Goes on with the states of the scheduler before, of which this is the backup.
+    /// Goes on with the states of the scheduler before, of which this is the backup. `since`: an owner of this epoch or a
+    /// later one has told everything that was acknowledged.
     ///
     /// # Errors
     /// They are not here, or cannot be read: in words.
     pub(in crate::server) fn take_over_states(
         &mut self,
         mut holders: StateHolders<'_>,
+        since: u64,
         now: Duration,
     ) -> Result<(), String> {
-        match self.state_copies.take().filter(|copies| !copies.has_failed) {
-            Some(copies) => holders.take_over(&copies.states, now),
+        match self.state_copies.take().and_then(|copies| copies.all(since)) {
+            Some(states) => holders.take_over(&states, now),
             None => Err("this backup has no states of the scheduler".into()),
         }
     }
@@ -196,9 +199,35 @@ pub(in crate::server) struct StateCopies {
     bytes: usize,
     /// A frame could not be taken.
     has_failed: bool,
+    /// What owners of earlier epochs have told, the last one at the end. It counts until the owner of this one has told
+    /// everything.
+    before: Vec<(u64, ToldStates)>,
 }
 
 impl StateCopies {
+    /// All states, if they are here. The owner of epoch `since` has told everything that was acknowledged. Later ones
+    /// have acknowledged nothing, so a state is as it was told last.
+    fn all(self, since: u64) -> Option<ToldStates> {
+        let StateCopies { origin, before, states, has_failed, .. } = self;
+        if origin.epoch <= since {
+            return (!has_failed).then_some(states);
+        }
+        let mut told = before.into_iter().filter(|(epoch, _)| *epoch >= since).peekable();
+        told.peek().filter(|(epoch, _)| *epoch == since)?;
+        let told = told.map(|(_, states)| states);
+        Some(told.chain([states]).flatten().collect())
+    }
+
+    /// What counts until a new stream of an owner of this epoch has told everything.
+    fn base(self, epoch: u64) -> Vec<(u64, ToldStates)> {
+        let StateCopies { origin, mut before, states, has_failed, .. } = self;
+        if origin.epoch < epoch && !has_failed {
+            before.push((origin.epoch, states));
+        }
+        before.drain(..before.len().saturating_sub(STATE_STREAMS_MAX));
+        before
+    }
+
     fn take(&mut self, number: u64, more: bool, payload: &[u8]) -> Result<(), String> {
         if self.has_failed {
             return Err("an earlier frame of the stream could not be taken".into());

@@ -48,7 +48,10 @@ impl ServerTables {
         let gate = |replication: &Replication| replication.gate(self.all.len());
         let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
         let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
-        ReplicationGate { is_silent, ..gate }
+        // A backup of the owner before may go on without what is here.
+        let holds = self.standing.as_ref().is_some_and(|standing| standing.holds_any());
+        let acknowledged = if holds { 0 } else { gate.acknowledged };
+        ReplicationGate { acknowledged, is_silent, ..gate }
     }
 
     /// The backups are told the states of place 0 when the server is ready with it.
@@ -129,7 +132,7 @@ impl<N: Net> ShardThread<N> {
         })?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
-            self.tables.take_over_states(holders, self.net.now())?;
+            self.tables.take_over_states(holders, promotion.has_all_since.unwrap_or(0), self.net.now())?;
             self.tables.defer_states();
         }
         Ok(tables)
