@@ -38,8 +38,8 @@ pub struct SchedulerArgs {
 /// `gannet status`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 all answered; 2 a bad flag, or an unknown --run; 3 the scheduler or a server could \
-not be reached."
+    after_help = "Exit codes: 0 all answered; 2 a bad flag, or an unknown --run; 3 the coordinator, the scheduler \
+or a server could not be reached."
 )]
 pub struct StatusArgs {
     /// The job's servers. One of them keeps the registry of the run, and is its scheduler. With --coordinator they are
@@ -56,7 +56,7 @@ pub struct StatusArgs {
     /// The run to show [default: default, or the only run]
     #[arg(long, value_name = "NAME")]
     pub run: Option<String>,
-    /// Seconds to wait for each of them.
+    /// Seconds that the command takes at most. It asks all at once, and shows what those say that answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub peer_timeout: u64,
     /// Print one JSON object.
