@@ -80,16 +80,17 @@ pub struct StatusArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 the run is forgotten; 2 a bad flag, an unknown --run, or a worker of the run \
-lives; 3 a server could not be reached."
+lives; 3 a server or the coordinator could not be reached."
 )]
 pub struct ForgetArgs {
-    /// The addresses of all servers.
-    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required = true)]
+    /// The addresses of all servers. With --coordinator they are not needed: the coordinator knows the servers.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "coordinator")]
     pub ps_hosts: Vec<String>,
     /// The run. Its rows are deleted at all servers. Refused while a worker of the run lives.
     #[arg(long, value_name = "NAME", required = true)]
     pub run: String,
-    /// The coordinator of the job, if its servers have this flag.
+    /// The coordinator of the job, if its servers have this flag. When no server of the run lives, only the coordinator
+    /// forgets it. Data folders stay as they are.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
     /// Seconds to wait for a server before giving up.
