@@ -197,11 +197,12 @@ pub mod job {
 /// # Ok::<(), gannet::backups::CoordinatorError>(())
 /// ```
 pub mod backups {
+    pub use gannet_node::limits::RUN_KEPT;
     pub use gannet_node::{
         BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
         GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceFolderError,
-        PlaceStatus, Places, RemoteCoordinator, ReplicationMode, generation, members, place, places,
-        refuse_without_coordinator,
+        PlaceStatus, Places, PlacesForgotten, RemoteCoordinator, ReplicationMode, forget_places, generation,
+        members, place, places, refuse_without_coordinator,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

@@ -64,8 +64,9 @@ pub use server::incarnations::CounterError;
 pub use server::restore::{RestoreError, RestoreSource, Restored, restore_folder};
 pub use server::{
     BackupStatus, GenerationStatus, LocalServer, MemberStatus, Membership, MembershipConfig, OnServerLoss,
-    PlaceFolderError, PlaceStatus, ReplicationMode, Replicator, Server, ServerConfig, ServerStats,
-    ServerTurn, SessionLimits, generation, members, place, places, refuse_without_coordinator,
+    PlaceFolderError, PlaceStatus, PlacesForgotten, ReplicationMode, Replicator, Server, ServerConfig,
+    ServerStats, ServerTurn, SessionLimits, forget_places, generation, members, place, places,
+    refuse_without_coordinator,
 };
 pub use sharded_keys::{Chunk, ShardedKeys};
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};

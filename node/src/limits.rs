@@ -414,7 +414,11 @@ pub const COORDINATOR_WRITES_MAX: usize = 64;
 /// Bytes of keys and values behind which a page ends.
 pub const COORDINATOR_PAGE_BYTES: usize = 64 << 10;
 /// Times of its leases.
-pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(7 * 86_400));
+/// How long a coordinator knows a run whose rows were in memory only and whose servers are all gone.
+pub const RUN_KEPT: Duration = Duration::from_secs(86_400);
+/// How often in that time its servers say that they live.
+pub const RUN_BEATS: u32 = 32;
 /// Members of a cluster of etcd that a client is told.
 pub const ETCD_MEMBERS_MAX: usize = 16;
 /// How long a server or a worker waits for the coordinator's answer.

@@ -5,8 +5,11 @@ use crate::harness;
 
 use harness::*;
 use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 fn server() -> Served {
@@ -144,4 +147,76 @@ fn status_of_an_unknown_run_ended_with_exit_code_0() {
     }
     refused(&format!("status --scheduler {} --run nosuch", server.addr), &["--run nosuch", "--ps-hosts"]);
     assert!(ok(&status).out.contains("name another: --run NAME"));
+}
+
+/// Peers that accept connections and never say anything. Each connection is told.
+fn mute_peers(count: usize) -> (Vec<String>, Receiver<usize>) {
+    let (say, said) = channel();
+    let listen = |peer: usize| {
+        let (listener, say) = (TcpListener::bind("127.0.0.1:0").unwrap(), say.clone());
+        let addr = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            while let Ok((stream, _)) = listener.accept() {
+                kept.push(stream);
+                let _ = say.send(peer);
+            }
+        });
+        addr
+    };
+    ((0..count).map(listen).collect(), said)
+}
+
+/// With three servers and the coordinator down, `--peer-timeout 2` once took 21.7 s. Here the time of a single peer is
+/// longer than that of this test.
+#[test]
+fn a_silent_peer_delayed_the_questions_to_the_others() {
+    let (peers, told) = mute_peers(4);
+    let (hosts, coordinator) = (peers[..3].join(","), &peers[3]);
+    let line =
+        format!("status --ps-hosts {hosts} --coordinator {coordinator} --peer-timeout 600 --transport tcp");
+    let mut status = Process::start(gannet(&line));
+    let mut connected = BTreeSet::new();
+    while connected.len() < peers.len() {
+        let peer = told.recv_timeout(limit());
+        connected.insert(peer.unwrap_or_else(|_| panic!("of 4 peers only {connected:?} were asked")));
+    }
+    assert!(status.is_alive());
+    status.signal(Signal::KILL);
+    let _ = status.wait();
+}
+
+/// Once the answers of servers were lost when the coordinator was silent, and silent servers were asked twice.
+#[test]
+fn a_silent_coordinator_hid_what_the_servers_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, data) = (server(), data(folder.path()));
+    ok(&line(&data.display().to_string(), &server, "a:1", "--tasks on --run monday"));
+    let (mute, told) = mute_peers(3);
+    let hosts = format!("{},{},{}", mute[0], server.addr, mute[1]);
+    let status = format!(
+        "status --ps-hosts {hosts} --coordinator {} --run monday --peer-timeout 2 --transport tcp",
+        mute[2]
+    );
+    let done = run(&status);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    let mut silent = [mute[0].as_str(), mute[1].as_str()];
+    silent.sort_unstable();
+    let end = format!("gannet: the coordinator {} does not answer, nor does {}", mute[2], silent.join(", "));
+    assert_eq!(done.err.lines().last(), Some(end.as_str()), "{done:?}");
+    for mute in silent {
+        assert!(done.out.contains(&format!("server     {mute}  has not answered for")), "{done:?}");
+    }
+    assert!(done.out.contains(&format!("server     {}  answers over tcp", server.addr)), "{done:?}");
+    assert!(done.out.contains("places     not known: "), "{done:?}");
+    assert!(done.out.contains("run        monday  finished, generation 1"), "{done:?}");
+    assert!(done.out.contains("job of run monday is done"), "{done:?}");
+    let asked: Vec<usize> = told.try_iter().collect();
+    assert_eq!((0..2).map(|peer| asked.iter().filter(|at| **at == peer).count()).max(), Some(1), "{asked:?}");
+    // Only the coordinator is silent.
+    let status = format!("status --ps-hosts {} --coordinator {} --peer-timeout 2", server.addr, mute[2]);
+    let done = run(&status);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    let end = format!("gannet: the coordinator {} cannot be queried", mute[2]);
+    assert!(done.err.lines().last().unwrap().starts_with(&end), "{done:?}");
 }

@@ -9,7 +9,7 @@ use super::security;
 #[cfg(feature = "etcd")]
 use gannet::backups::CoordinatorError;
 use gannet::backups::{
-    Coordinator, MembershipConfig, OnServerLoss, Places, RemoteCoordinator, ReplicationMode,
+    Coordinator, MembershipConfig, OnServerLoss, Places, RUN_KEPT, RemoteCoordinator, ReplicationMode,
 };
 use gannet::security::Token;
 use gannet::{ServerConfig, Transports};
@@ -255,6 +255,7 @@ impl<'a> Membership<'a> {
             is_backup: place.is_none(),
             backups,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),
+            kept: RUN_KEPT,
             on_server_loss: on_server_loss(job),
         });
         Ok(())

@@ -162,6 +162,15 @@ impl Coordinator for EtcdCoordinator {
         })
     }
 
+    fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError> {
+        let compares = keys
+            .iter()
+            .map(|(key, version)| Compare::mod_revision(of(key), CompareOp::Equal, *version as i64));
+        let removals = keys.iter().map(|(key, _)| TxnOp::delete(of(key), None));
+        let txn = Txn::new().when(compares.collect::<Vec<_>>()).and_then(removals.collect::<Vec<_>>());
+        Ok(self.call(async |client| client.txn(txn).await)?.succeeded())
+    }
+
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
         if ttl < LEASE_TIMES.0 || ttl > LEASE_TIMES.1 {
             let (least, most) = (LEASE_TIMES.0.as_secs_f64(), LEASE_TIMES.1.as_secs_f64());

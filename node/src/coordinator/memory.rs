@@ -7,11 +7,14 @@ use crate::limits::{
     COORDINATOR_PAGE_KEYS, COORDINATOR_WRITES_MAX, LEASE_TIMES,
 };
 use crate::random;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// How many runs an error names.
+const RUNS_NAMED: usize = 3;
 
 /// A clock that never goes back.
 pub(super) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
@@ -51,6 +54,25 @@ impl MemoryState {
         let begin = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
         let of = self.keys.range::<str, _>((begin, Bound::Unbounded));
         of.take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    /// Why no more keys are possible, and what to do. It names runs of which no server has a lease.
+    fn is_full(&self) -> String {
+        let run = |key: &String| key.split_once('/').map(|(run, _)| run.to_owned());
+        let has_owner = |run: &String| self.keys_of(&format!("{run}/owner/"), "").next().is_some();
+        let runs: BTreeSet<String> = self.keys.keys().filter_map(run).filter(|run| !has_owner(run)).collect();
+        let first: Vec<&str> = runs.iter().take(RUNS_NAMED).map(String::as_str).collect();
+        let of = match (first.is_empty(), runs.len() > RUNS_NAMED) {
+            (true, _) => "of runs whose servers live: end some of them".to_owned(),
+            (false, more) => {
+                let more = if more { ", ..." } else { "" };
+                format!("also of runs without servers ({}{more})", first.join(", "))
+            }
+        };
+        format!(
+            "it has {COORDINATOR_KEYS_MAX} keys, the limit, {of}; `gannet forget --coordinator HOST:PORT --run NAME` removes \
+             those of a run that nobody needs"
+        )
     }
 }
 
@@ -113,7 +135,7 @@ impl Coordinator for MemoryCoordinator {
         }
         let new = writes.iter().filter(|write| write.version == 0).count();
         if state.keys.len() + new > COORDINATOR_KEYS_MAX {
-            return Err(CoordinatorError(format!("it has {COORDINATOR_KEYS_MAX} keys, the limit")));
+            return Err(CoordinatorError(state.is_full()));
         }
         let before = state.clone();
         state.last += 1;
@@ -124,6 +146,25 @@ impl Coordinator for MemoryCoordinator {
         }
         self.keep(&mut state, before)?;
         Ok(Some(version))
+    }
+
+    fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError> {
+        check_count(keys.len())?;
+        let (mut state, _) = self.now();
+        let has = |(key, version): &(String, u64)| {
+            state.keys.get(key).map_or(0, |(entry, _)| entry.version) == *version
+        };
+        if !keys.iter().all(has) {
+            return Ok(false);
+        }
+        let before = state.clone();
+        state.last += 1;
+        state.ended = state.last;
+        for (key, _) in keys {
+            state.keys.remove(key);
+        }
+        self.keep(&mut state, before)?;
+        Ok(true)
     }
 
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
@@ -172,12 +213,17 @@ impl Coordinator for MemoryCoordinator {
     }
 }
 
-/// Refuses too many writes, a key that is written twice, and keys and values that are too long.
-fn check_writes(writes: &[CoordinatorWrite]) -> Result<(), CoordinatorError> {
-    if writes.len() > COORDINATOR_WRITES_MAX {
-        let text = format!("{} writes at once: {COORDINATOR_WRITES_MAX} are possible", writes.len());
+fn check_count(writes: usize) -> Result<(), CoordinatorError> {
+    if writes > COORDINATOR_WRITES_MAX {
+        let text = format!("{writes} writes at once: {COORDINATOR_WRITES_MAX} are possible");
         return Err(CoordinatorError(text));
     }
+    Ok(())
+}
+
+/// Refuses too many writes, a key that is written twice, and keys and values that are too long.
+fn check_writes(writes: &[CoordinatorWrite]) -> Result<(), CoordinatorError> {
+    check_count(writes.len())?;
     let is_again = |at: usize| writes[..at].iter().any(|write| write.key == writes[at].key);
     if let Some(at) = (0..writes.len()).find(|at| is_again(*at)) {
         return Err(CoordinatorError(format!("key {:?} is written twice at once", writes[at].key)));
@@ -194,6 +240,7 @@ fn check_writes(writes: &[CoordinatorWrite]) -> Result<(), CoordinatorError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PlacesForgotten;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     #[test]
@@ -355,5 +402,37 @@ mod tests {
             coordinator.compare_and_set(&key.to_string(), 0, b"", None).unwrap();
         }
         assert!(coordinator.compare_and_set("more", 0, b"", None).unwrap_err().0.contains("4096 keys"));
+    }
+
+    #[test]
+    fn a_full_coordinator_did_not_say_what_to_do() {
+        let coordinator = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
+        for run in 0..COORDINATOR_KEYS_MAX / 2 {
+            for key in ["generation", "place/0"] {
+                coordinator.compare_and_set(&format!("run-{run:04}/{key}"), 0, b"", None).unwrap();
+            }
+        }
+        let full = coordinator.compare_and_set("new/generation", 0, b"", None).unwrap_err().0;
+        assert!(full.contains("runs without servers (run-0000, run-0001, run-0002, ...)"), "{full}");
+        assert!(full.contains("gannet forget --coordinator HOST:PORT --run NAME"), "{full}");
+        assert_eq!(crate::forget_places(&coordinator, "run-0001"), Ok(PlacesForgotten::Removed(2)));
+        assert!(coordinator.compare_and_set("new/generation", 0, b"", None).unwrap().is_some());
+    }
+
+    #[test]
+    fn keys_are_removed_together_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let coordinator = MemoryCoordinator::open(folder.path(), Arc::new(|| Duration::ZERO)).unwrap();
+        let versions = ["a", "b"].map(|key| coordinator.compare_and_set(key, 0, b"", None).unwrap().unwrap());
+        let all = |of_a, of_b| coordinator.remove_all(&[("a".into(), of_a), ("b".into(), of_b)]);
+        assert_eq!((all(versions[0], 0), all(versions[1], versions[1])), (Ok(false), Ok(false)));
+        assert!(coordinator.get("a").unwrap().is_some() && coordinator.get("b").unwrap().is_some());
+        let since = coordinator.list("a", "").unwrap().version;
+        assert_eq!(all(versions[0], versions[1]), Ok(true));
+        assert!(coordinator.watch("a", since, Duration::ZERO).unwrap().is_some());
+        drop(coordinator);
+        let again = MemoryCoordinator::open(folder.path(), Arc::new(|| Duration::ZERO)).unwrap();
+        assert_eq!((again.get("a"), again.get("b")), (Ok(None), Ok(None)));
+        assert!(again.remove_all(&vec![("a".into(), 0); 65]).unwrap_err().0.contains("65 writes at once"));
     }
 }

@@ -7,12 +7,30 @@ use std::time::Duration;
 /// A request. See [`Coordinator`] for each.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) enum CoordinatorRequestV1 {
-    Get { key: String },
-    CompareAndSet { writes: Vec<CoordinatorWriteV1> },
-    Grant { ttl_ms: u64 },
-    KeepAlive { lease: u64 },
-    List { prefix: String, after: String },
-    Watch { prefix: String, since: u64 },
+    Get {
+        key: String,
+    },
+    CompareAndSet {
+        writes: Vec<CoordinatorWriteV1>,
+    },
+    Grant {
+        ttl_ms: u64,
+    },
+    KeepAlive {
+        lease: u64,
+    },
+    List {
+        prefix: String,
+        after: String,
+    },
+    Watch {
+        prefix: String,
+        since: u64,
+    },
+    /// Keys with the versions that they must have.
+    Remove {
+        keys: Vec<(String, u64)>,
+    },
 }
 
 /// As [`CoordinatorWrite`].
@@ -37,6 +55,8 @@ pub(crate) enum CoordinatorReplyV1 {
     Page(Vec<(String, Vec<u8>, u64)>, bool, u64),
     /// The version, if there was a change.
     Changed(Option<u64>),
+    /// Whether the keys are gone.
+    Removed(bool),
 }
 
 impl CoordinatorRequestV1 {
@@ -66,6 +86,7 @@ impl CoordinatorRequestV1 {
             CoordinatorRequestV1::Watch { prefix, since } => {
                 CoordinatorReplyV1::Changed(of.watch(prefix, *since, Duration::ZERO)?)
             }
+            CoordinatorRequestV1::Remove { keys } => CoordinatorReplyV1::Removed(of.remove_all(keys)?),
         })
     }
 }

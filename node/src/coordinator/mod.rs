@@ -98,6 +98,13 @@ pub trait Coordinator: Send + Sync {
         self.compare_and_set_all(&[CoordinatorWrite { key, version, value, lease }])
     }
 
+    /// Removes these keys, each with the version that it must still have, at most 64. Nobody sees some of them gone
+    /// without the others. `false`: a key has another version, and all of them stay.
+    ///
+    /// # Errors
+    /// There was no answer. The keys may be gone, or go later.
+    fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError>;
+
     /// Begins a lease, which ends when nobody has kept it alive for `ttl`. Returns its number.
     ///
     /// # Errors

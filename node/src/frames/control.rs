@@ -94,7 +94,7 @@ pub(crate) struct OpenTableV2 {
 pub(crate) struct PlaceV3 {
     /// Raised with each owner.
     pub(crate) epoch: u64,
-    /// The generation of the job in which the rows were begun ([`GenerationV1`]).
+    /// The generation of the job in which the rows were begun ([`GenerationV2`]).
     pub(crate) generation: u64,
     /// The owner's address, and its incarnation: a random number.
     pub(crate) owner: String,
@@ -114,12 +114,15 @@ pub(crate) struct PlaceV3 {
 /// What a coordinator knows of a job as a whole. When the rows of a place are gone and the job goes back to a
 /// checkpoint, a new generation begins, and the rows of all earlier ones are given up.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
-pub(crate) struct GenerationV1 {
+pub(crate) struct GenerationV2 {
     pub(crate) number: u64,
     /// The checkpoint whose rows all places of this generation begin with. `None`: they begin without rows.
     pub(crate) checkpoint: Option<u64>,
     /// At least so many changes of a shard were undone with the generation before, as the servers know that had rows.
     pub(crate) undone: u64,
+    /// The lease of the keys of the job that say more than which servers live: the servers keep it alive. 0: they stay
+    /// until somebody removes them, because a server has a data folder.
+    pub(crate) lease: u64,
 }
 
 /// A server asks another one to keep copies of its shards.

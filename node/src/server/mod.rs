@@ -84,7 +84,8 @@ use membership::Loading;
 pub(crate) use membership::PlaceKeys;
 pub use membership::{
     BackupStatus, GenerationStatus, MemberStatus, Membership, MembershipConfig, OnServerLoss,
-    PlaceFolderError, PlaceStatus, generation, members, place, places, refuse_without_coordinator,
+    PlaceFolderError, PlaceStatus, PlacesForgotten, forget_places, generation, members, place, places,
+    refuse_without_coordinator,
 };
 pub use memory::SessionLimits;
 use memory::SessionMemory;

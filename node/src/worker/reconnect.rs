@@ -39,8 +39,12 @@ impl<N: Net> Worker<N> {
             self.check_wait(number, now)?;
             let Peer { link, opening, health, .. } = &self.peers[number];
             if link.is_none() {
-                let pause =
-                    if opening.is_some() { CHECK_EVERY } else { health.attempt_at.saturating_sub(now) };
+                // The pause between two attempts is not added to the time limit.
+                let left = (health.good_at + self.patience()).saturating_sub(now) + Duration::from_millis(1);
+                let pause = match opening {
+                    Some(_) => CHECK_EVERY,
+                    None => health.attempt_at.saturating_sub(now).min(left),
+                };
                 self.wait(pause)?;
             }
         }

@@ -117,6 +117,13 @@ where
         }
     }
 
+    fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError> {
+        match self.call(&CoordinatorRequestV1::Remove { keys: keys.to_vec() })? {
+            CoordinatorReplyV1::Removed(are_gone) => Ok(are_gone),
+            other => self.nonsense(&other),
+        }
+    }
+
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
         match self.call(&CoordinatorRequestV1::Grant { ttl_ms: ttl.as_millis() as u64 })? {
             CoordinatorReplyV1::Lease(lease) => Ok(lease),

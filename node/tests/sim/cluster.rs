@@ -97,6 +97,8 @@ pub(crate) struct Cluster {
     in_memory: BTreeSet<u32>,
     /// The coordinator's time, in nanoseconds.
     time: Arc<AtomicU64>,
+    /// How long the coordinator knows a job without servers.
+    kept: Duration,
 }
 
 impl Cluster {
@@ -161,6 +163,7 @@ impl Cluster {
             folders: None,
             in_memory: BTreeSet::new(),
             time: clock,
+            kept: Duration::from_secs(3600),
         }
     }
 
@@ -214,6 +217,7 @@ impl Cluster {
             is_backup,
             backups: self.backups,
             lease: LEASE,
+            kept: self.kept,
             on_server_loss: match self.checkpoints {
                 Some(_) => OnServerLoss::Restore,
                 // Rows that are in a folder are not begun anew.

@@ -3,6 +3,7 @@
 
 mod dropped;
 mod folders;
+mod forgotten;
 mod former_owner;
 mod reader;
 mod replaced;

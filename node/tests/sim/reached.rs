@@ -217,6 +217,10 @@ impl Coordinator for Reached {
         written
     }
 
+    fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError> {
+        self.call(|hub| hub.of.remove_all(keys))
+    }
+
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
         self.call(|hub| hub.of.grant(ttl))
     }

@@ -3,6 +3,7 @@
 use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use crate::ports::free_addr;
 use gannet_core::{Read, Schema, Store, Write};
+use gannet_node::limits::RUN_KEPT;
 use gannet_node::{
     Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite, MembershipConfig,
     MemoryCoordinator, OnServerLoss, Places, Server, ServerConfig, Worker, WorkerConfig,
@@ -106,6 +107,7 @@ fn member_of(coordinator: Arc<dyn Coordinator>, addrs: &[String], at: usize) -> 
         is_backup: at > 0,
         backups: addrs.len() - 1,
         lease: Duration::from_secs(2),
+        kept: RUN_KEPT,
         on_server_loss: OnServerLoss::Stop,
     };
     let config = ServerConfig {
@@ -149,6 +151,10 @@ impl Coordinator for Frozen {
 
     fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
         self.of.compare_and_set_all(writes)
+    }
+
+    fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError> {
+        self.of.remove_all(keys)
     }
 
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {

@@ -131,6 +131,11 @@ impl Cluster {
         format!("train --job-name ps --task-index {at} --lease {LEASE} --threads 2 {kept} {flags} {more}")
     }
 
+    /// The coordinator, as the flag names it.
+    pub fn coordinator_addr(&self) -> &str {
+        &self.coordinator_addr
+    }
+
     /// Where a coordinator keeps what it knows.
     pub fn coordinator_folder(&self) -> PathBuf {
         self.folder.path().join("coordinator")

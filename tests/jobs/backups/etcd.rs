@@ -175,6 +175,12 @@ fn story_of_many(coordinator: &dyn Coordinator, sleep: impl Fn(Duration)) -> Vec
     let ended = news(seen);
     assert!(ended > seen, "the lease has ended");
     told.push(format!("{:?} {:?}", coordinator.get("w/1").unwrap(), watch(ended)));
+    let version = coordinator.compare_and_set("w/2", 0, b"", None).unwrap().unwrap();
+    let other = coordinator.get("m/69").unwrap().unwrap().version;
+    let remove = |of_other| coordinator.remove_all(&[("w/2".into(), version), ("m/69".into(), of_other)]);
+    told.push(format!("{:?} {:?}", remove(version), coordinator.get("w/2").unwrap().is_some()));
+    told.push(format!("{:?} {:?}", remove(other), coordinator.get("m/69").unwrap()));
+    assert!(news(version) > version, "a key is gone");
     told
 }
 
@@ -294,4 +300,10 @@ fn a_wrong_address_is_refused_by_name() {
     harness::refused(&line("etcd://127.0.0.1:1,b"), &["\"b\" is no HOST:PORT"]);
     harness::refused(&line("etcds://127.0.0.1:1"), &["--tls-ca FILE"]);
     harness::refused(&line("etcd://10.0.0.1:1"), &["etcd member 10.0.0.1:1", "etcds://", "--insecure"]);
+}
+
+#[test]
+fn a_run_without_servers_stayed_in_etcd_when_it_was_forgotten() {
+    let etcd = Etcd::start(1);
+    super::forgotten::is_forgotten(cluster_of(&etcd));
 }

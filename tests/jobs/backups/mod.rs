@@ -4,6 +4,7 @@ mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod folders;
+mod forgotten;
 mod images;
 mod learners;
 mod lost;

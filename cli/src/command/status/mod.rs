@@ -1,20 +1,23 @@
 //! `gannet status`: a job as its scheduler reports it, the runs that the servers report, and whether the servers
 //! answer.
 
+mod answers;
+mod asking;
 mod object;
 mod places;
 mod words;
 
 use super::args::{DEFAULT_RUN, StatusArgs};
-use super::failure::{INPUT, PEER};
-use super::{Failure, backups, security, tasks};
+use super::failure::PEER;
+use super::security::{self, Secured};
+use super::{Failure, backups, tasks};
+use answers::Answers;
+use asking::{AskedServer, Question, Round, answered};
+use gannet::WorkerConfig;
 use gannet::job::{ActivityKind, JobStatus, Member, WorkerIncarnation, WorkerState};
 use gannet::runs::{CLIENT, Run, RunId, TableUse};
-use gannet::worker::WorkerError;
-use gannet::{Transports, Worker, WorkerConfig};
 use places::{PlaceAnswers, Placement};
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// Why a peer gave no answer.
 #[derive(Debug, Clone)]
@@ -36,6 +39,7 @@ struct StatusAnswers {
     servers: Vec<Reached>,
     /// Who owns which place. `None`: no coordinator was named.
     places: Option<PlaceAnswers>,
+    coordinator: String,
     /// The runs that the servers report. `None`: no server was named.
     runs: Option<Result<Vec<Run>, Trouble>>,
     /// How full the tables of the servers are, as far as these say so.
@@ -63,109 +67,108 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     answers.ended()
 }
 
-/// Queries all servers and the scheduler.
+/// How the command asks.
+struct Asking<'a> {
+    args: &'a StatusArgs,
+    secured: Secured,
+}
+
+impl Asking<'_> {
+    fn config(&self, addr: &str, run: &str) -> WorkerConfig {
+        WorkerConfig {
+            token: self.secured.token.clone(),
+            one_thread: true,
+            run: Some(RunId { name: run.to_owned(), generation: 0, rows_since: 0, birth: 0 }),
+            ..WorkerConfig::reader([addr.to_owned()])
+        }
+    }
+
+    fn server(&self, addr: &str, round: Round) -> Result<AskedServer, Failure> {
+        AskedServer::ask(&self.secured.net, self.config(addr, DEFAULT_RUN), round)
+    }
+
+    /// Asks the coordinator, if one is named. `servers`: how many the job has at least.
+    fn places(
+        &self,
+        run: &str,
+        servers: usize,
+        round: Round,
+    ) -> Result<Option<Question<PlaceAnswers>>, Failure> {
+        let Some(addr) = &self.args.coordinator else { return Ok(None) };
+        let (args, net) = (self.args, (&self.secured.net, self.secured.token.as_ref()));
+        let places = backups::places_of(addr, run, net, (&args.security, &args.tls_client))?;
+        Question::ask(move |say| places::query(&places, servers, round, say)).map(Some)
+    }
+
+    /// Asks the scheduler, if it has answered before, for the job of a run.
+    fn job(
+        &self,
+        (answers, scheduler): (&Answers, &str),
+        run: &str,
+        round: Round,
+    ) -> Result<Result<Option<JobStatus>, Trouble>, Failure> {
+        if let Some(trouble) = answers.trouble(scheduler) {
+            return Ok(Err(trouble.clone()));
+        }
+        let net = self.secured.net.clone();
+        let config = WorkerConfig { peer_timeout: round.left(), ..self.config(scheduler, run) };
+        let asked = Question::ask(move |say| drop(say.send(answered(JobStatus::of(net, config)))))?;
+        asked.answer(round).unwrap_or_else(|| {
+            let why = "has greeted, and not said what its job does (--peer-timeout)".to_owned();
+            Ok(Err(Trouble { why, silent: true }))
+        })
+    }
+}
+
+/// Queries all servers, the coordinator and the scheduler.
 fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
+    let (first, second) = Round::both(args.peer_timeout);
     let mut hosts = each_once(&args.ps_hosts);
-    let named = args.scheduler.as_deref();
-    let mut scheduler = named.unwrap_or_else(|| tasks::first_server(&hosts)).to_owned();
+    let (named, seconds) = (args.scheduler.as_ref(), args.peer_timeout);
     if args.coordinator.is_some() {
         hosts.sort();
     }
     let coordinator = backups::server_of(args.coordinator.as_deref());
-    let all: Vec<String> = hosts.iter().chain(&args.scheduler).chain(&coordinator).cloned().collect();
+    let all: Vec<String> = hosts.iter().chain(named).chain(&coordinator).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
-    let config = |addr: &String, run: &str| WorkerConfig {
-        token: secured.token.clone(),
-        peer_timeout: Duration::from_secs(args.peer_timeout),
-        one_thread: true,
-        run: Some(RunId { name: run.to_owned(), generation: 0, rows_since: 0, birth: 0 }),
-        ..WorkerConfig::reader([addr.clone()])
-    };
-    let name = args.run.as_deref().unwrap_or(DEFAULT_RUN);
-    let net = (&secured.net, secured.token.as_ref());
-    let of_run = |addr| backups::places_of(addr, name, net, (&args.security, &args.tls_client));
-    let places = args.coordinator.as_deref().map(of_run).transpose()?;
-    let placement = places.as_ref().map(|places| places::query(places, hosts.len(), args.peer_timeout));
+    let (asking, name) = (Asking { args, secured }, args.run.as_deref().unwrap_or(DEFAULT_RUN));
+    // All are asked at once. Servers that only the coordinator knows follow when it has answered.
+    let places = asking.places(name, hosts.len(), first)?;
+    let beginning = hosts.iter().chain(named.filter(|addr| !hosts.contains(addr)));
+    let mut asked = beginning.map(|addr| asking.server(addr, first)).collect::<Result<Vec<_>, _>>()?;
+    let places = places.map(|of| of.answer(first).unwrap_or_else(|| Err(places::silent(seconds))));
     let mut listed = hosts.clone();
-    if let Some(placement) = &placement {
-        (hosts, listed) = known_servers(args, name, placement, hosts)?;
-        scheduler.clone_from(&hosts[0]);
+    if let Some(known) = &places {
+        (hosts, listed) = known_servers(args, name, known, hosts)?;
     }
-    let mut servers = Vec::new();
-    for addr in &listed {
-        let worker = Worker::<Transports>::connect(secured.net.clone(), config(addr, DEFAULT_RUN));
-        let transport = answered(worker)?.map(|worker| worker.transport());
-        servers.push(Reached { addr: addr.clone(), transport });
-    }
-    let answer = servers.iter().filter(|server| server.transport.is_ok());
-    let answering: Vec<String> = answer.map(|server| server.addr.clone()).collect();
-    let asked = if places.is_some() { hosts.clone() } else { answering.clone() };
-    let registries = hosts.first().map(|addr| WorkerConfig {
-        servers: asked,
-        places: places.clone(),
-        ..config(addr, DEFAULT_RUN)
-    });
-    let runs = match &registries {
-        Some(all) => runs_of(&secured.net, all, &servers, &hosts[0])?,
-        None => None,
-    };
-    let tables = match (&registries, &runs) {
-        (Some(all), Some(Ok(_))) => answered(TableUse::all(secured.net.clone(), all))?.unwrap_or_default(),
-        _ => Vec::new(),
-    };
-    let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
-    if named.is_none() && places.is_none() {
-        let all = WorkerConfig { servers: answering, ..config(&scheduler, &run) };
-        scheduler = registry(&secured.net, &all, (runs.as_ref(), &run))?.unwrap_or(scheduler);
-    }
-    let job = match trouble_of(&servers, &scheduler).filter(|_| places.is_none()) {
-        Some(trouble) => Err(trouble),
-        None => {
-            let config = WorkerConfig { places: places.clone(), ..config(&scheduler, &run) };
-            answered(JobStatus::of(secured.net.clone(), config))?
+    for addr in listed.iter().chain(hosts.first()) {
+        if asked.iter().all(|asked| asked.addr != *addr) {
+            asked.push(asking.server(addr, first)?);
         }
-    };
-    let (places, named) = (placement, named.is_some());
-    Ok(StatusAnswers { servers, places, runs, tables, run, scheduler, named, job })
-}
-
-/// The runs that the servers of `all` know.
-fn runs_of(
-    net: &Transports,
-    all: &WorkerConfig,
-    servers: &[Reached],
-    first: &str,
-) -> Result<Option<Result<Vec<Run>, Trouble>>, Failure> {
-    if all.servers.is_empty() {
-        return Ok(trouble_of(servers, first).map(Err));
     }
-    // Any server may store a run's registry, so a server that is down may have runs that the others do not know.
-    let down = servers.iter().find_map(|server| server.transport.as_ref().err());
-    let down = down.filter(|_| all.places.is_none());
-    Ok(match (answered(Run::all(net.clone(), all))?, down) {
-        (Ok(known), Some(trouble)) if known.is_empty() => Some(Err(trouble.clone())),
-        (known, _) => Some(known),
-    })
+    let answers = Answers::of(asked, first, seconds)?;
+    // Any server may have a run's registry. With places it is the owner of the first one.
+    let has_owner = places.as_ref().is_some_and(Result::is_ok);
+    let registries = if has_owner { &hosts[..1] } else { &hosts[..] };
+    let (runs, tables) = (answers.runs(registries), answers.tables(registries));
+    let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
+    let scheduler = named.cloned().or_else(|| answers.registry(registries, &run));
+    let scheduler = scheduler.unwrap_or_else(|| match places {
+        Some(_) => hosts[0].clone(),
+        None => tasks::first_server(&hosts).to_owned(),
+    });
+    let job = asking.job((&answers, &scheduler), &run, second)?;
+    let reached = |addr: String| Reached { transport: answers.transport(&addr), addr };
+    let (servers, named) = (listed.into_iter().map(reached).collect(), named.is_some());
+    let coordinator = args.coordinator.clone().unwrap_or_default();
+    Ok(StatusAnswers { servers, places, coordinator, runs, tables, run, scheduler, named, job })
 }
 
 /// The servers in the order in which they are named, each once.
 fn each_once(named: &[String]) -> Vec<String> {
     let first = |&(at, host): &(usize, &String)| !named[..at].contains(host);
     named.iter().enumerate().filter(first).map(|(_, host)| host.clone()).collect()
-}
-
-/// The server with the registry of a run. It is the scheduler of the run, at whatever address it is.
-fn registry(
-    net: &Transports,
-    all: &WorkerConfig,
-    (runs, run): (Option<&Result<Vec<Run>, Trouble>>, &str),
-) -> Result<Option<String>, Failure> {
-    let is_known = matches!(runs, Some(Ok(runs)) if runs.iter().any(|known| known.name == run));
-    match is_known {
-        true => Ok(answered(Run::server(net.clone(), all, run))?.ok().flatten()),
-        false => Ok(None),
-    }
 }
 
 /// The server of each place, and all servers, as the coordinator knows them. `hosts`: those of --ps-hosts.
@@ -188,27 +191,6 @@ fn known_servers(
     // Servers die for good, and others come: the registry knows them.
     let listed = known.map(Placement::servers).filter(|known| !known.is_empty());
     Ok((owners.clone(), listed.unwrap_or(owners)))
-}
-
-/// The answer of a peer, or why there is none. A wrong request is an error of the command.
-fn answered<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>, Failure> {
-    match answer {
-        Ok(answer) => Ok(Ok(answer)),
-        Err(WorkerError::PeerLost { waited, why, .. }) => {
-            let seconds = waited.as_secs_f64();
-            let why = format!("has not answered for {seconds:.1} s (--peer-timeout): {why}");
-            Ok(Err(Trouble { why, silent: true }))
-        }
-        Err(error) => {
-            let why = error.to_string();
-            let failure = Failure::from(error);
-            if failure.code == INPUT { Err(failure) } else { Ok(Err(Trouble { why, silent: false })) }
-        }
-    }
-}
-
-fn trouble_of(servers: &[Reached], addr: &str) -> Option<Trouble> {
-    servers.iter().find(|server| server.addr == addr)?.transport.as_ref().err().cloned()
 }
 
 /// The run to print: the named one, the default one, or the only one that exists.
@@ -286,16 +268,27 @@ impl StatusAnswers {
             return failed(format!("server {addr} cannot be queried: {}", trouble.why));
         }
         let silent: Vec<&str> = troubles.iter().map(|(addr, _)| *addr).collect();
-        match (&silent[..], &self.job, &self.runs) {
-            ([one], ..) => failed(format!("server {one} does not answer")),
-            ([_, ..], ..) => failed(format!("servers {} do not answer", silent.join(", "))),
-            (_, Err(trouble), _) if trouble.silent => {
+        let coordinator = &self.coordinator;
+        match (&silent[..], self.places.as_ref().and_then(|places| places.as_ref().err())) {
+            ([], None) => {}
+            ([], Some(why)) => {
+                return failed(format!("the coordinator {coordinator} cannot be queried: {why}"));
+            }
+            ([one], None) => return failed(format!("server {one} does not answer")),
+            (_, None) => return failed(format!("servers {} do not answer", silent.join(", "))),
+            (_, Some(_)) => {
+                let servers = silent.join(", ");
+                return failed(format!("the coordinator {coordinator} does not answer, nor does {servers}"));
+            }
+        }
+        match (&self.job, &self.runs) {
+            (Err(trouble), _) if trouble.silent => {
                 failed(format!("the scheduler {} does not answer", self.scheduler))
             }
-            (_, Err(trouble), _) => {
+            (Err(trouble), _) => {
                 failed(format!("the scheduler {} cannot be queried: {}", self.scheduler, trouble.why))
             }
-            (_, _, Some(Err(trouble))) => failed(format!("the runs are not known: {}", trouble.why)),
+            (_, Some(Err(trouble))) => failed(format!("the runs are not known: {}", trouble.why)),
             _ => Ok(()),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::job::POLL_EVERY;
 use super::super::report::counted;
+use super::asking::Round;
 use bytesize::ByteSize;
 use gannet::backups::{
     BackupStatus, CoordinatorError, GenerationStatus, MemberStatus, PlaceStatus, Places, generation, members,
@@ -9,7 +10,7 @@ use gannet::backups::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::mpsc::Sender;
 
 /// What the coordinator knows of a job.
 pub struct Placement {
@@ -26,24 +27,30 @@ pub struct Placement {
 /// What the coordinator knows, or why it has not answered.
 pub type PlaceAnswers = Result<Placement, String>;
 
-/// Asks for all places and servers, until there is an answer or so many seconds are over. `named`: how many places the
-/// job has at least.
-pub fn query(of: &Places, named: usize, seconds: u64) -> PlaceAnswers {
+/// Asks for all places and servers, until there is an answer or the round is over. Each failure is said, too. `named`:
+/// how many places the job has at least.
+pub fn query(of: &Places, named: usize, round: Round, say: &Sender<PlaceAnswers>) {
     let known = || -> Result<Placement, CoordinatorError> {
         let places = places(&*of.coordinator, &of.job)?;
         let count = places.keys().last().map_or(0, |last| last + 1).max(named as u32);
         let members = members(&*of.coordinator, &of.job)?;
         Ok(Placement { places, count, members, generation: generation(&*of.coordinator, &of.job)? })
     };
-    let begun = Instant::now();
     loop {
-        match known() {
-            Ok(placement) => return Ok(placement),
-            Err(error) if begun.elapsed().as_secs() >= seconds => return Err(error.to_string()),
-            // Each call to a cluster of etcd asks the next member.
-            Err(_) => std::thread::sleep(POLL_EVERY),
+        let known = known().map_err(|error| error.to_string());
+        let is_known = known.is_ok();
+        let _ = say.send(known);
+        if is_known || round.is_over() {
+            return;
         }
+        // Each call to a cluster of etcd asks the next member.
+        std::thread::sleep(POLL_EVERY);
     }
+}
+
+/// Why nothing is known of a coordinator that has not even failed.
+pub fn silent(seconds: u64) -> String {
+    format!("the coordinator has said nothing within {seconds} s (--peer-timeout)")
 }
 
 impl Placement {

@@ -22,6 +22,7 @@ fn config(job: &str, place: (u32, u32)) -> MembershipConfig {
         is_backup: false,
         backups: 1,
         lease: Duration::from_secs(2),
+        kept: Duration::from_secs(60),
         on_server_loss: super::super::OnServerLoss::Stop,
     }
 }

@@ -7,9 +7,10 @@
 //! in the new generation.
 
 use super::folder::{Claim, PlaceFolder};
+use super::run_leases::RunLeases;
 use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, undone};
-use crate::coordinator::CoordinatorError;
-use crate::frames::control::{self, GenerationV1, PlaceV3};
+use crate::coordinator::{CoordinatorError, CoordinatorWrite};
+use crate::frames::control::{self, GenerationV2, PlaceV3};
 use crate::limits::ORPHAN_LEASES;
 use crate::server::replication::ReplicationMode;
 use crate::server::restore::{PlaceLoader, PlaceRows};
@@ -60,17 +61,48 @@ pub(in crate::server) struct Loading {
 
 impl<N: Net> Membership<N> {
     /// What the coordinator knows of the job's generation. The first server that asks writes it.
-    pub(super) fn generation(&self) -> Result<GenerationV1, CoordinatorError> {
+    pub(super) fn generation(&self) -> Result<GenerationV2, CoordinatorError> {
         let key = undone::key(&self.config.job);
         loop {
-            if let Some((known, _)) = undone::known(&*self.config.coordinator, &key)? {
-                return Ok(known);
-            }
-            let first = GenerationV1 { number: 0, checkpoint: self.newest()?, undone: 0 };
-            if self.config.coordinator.compare_and_set(&key, 0, &control::seal(&first), None)?.is_some() {
-                return Ok(first);
+            let (next, version) = match undone::known(&*self.config.coordinator, &key)? {
+                // The rows in a data folder are of no use if nobody knows whether they are the newest.
+                Some((known, version)) if known.lease != 0 && self.keeps_rows() => {
+                    (GenerationV2 { lease: 0, ..known }, version)
+                }
+                Some((known, _)) => return Ok(known),
+                None => {
+                    let lease = match self.keeps_rows() {
+                        true => 0,
+                        false => self.config.coordinator.grant(self.config.kept)?,
+                    };
+                    (GenerationV2 { number: 0, checkpoint: self.newest()?, undone: 0, lease }, 0)
+                }
+            };
+            if self.set_generation(version, &next)?.is_some() {
+                return Ok(next);
             }
         }
+    }
+
+    /// Whether this server has a place of its own whose rows are in a data folder.
+    fn keeps_rows(&self) -> bool {
+        self.loading.as_ref().is_some_and(|loading| loading.loader.folder().is_some())
+    }
+
+    /// Writes the generation, if it still has this version.
+    pub(super) fn set_generation(
+        &self,
+        version: u64,
+        next: &GenerationV2,
+    ) -> Result<Option<u64>, CoordinatorError> {
+        let (key, value) = (undone::key(&self.config.job), control::seal_as(2, next));
+        self.config.coordinator.compare_and_set(&key, version, &value, RunLeases::of(next.lease))
+    }
+
+    /// The write of what the coordinator is to know of a place.
+    pub(super) fn write_of(&self, keys: &PlaceKeys, version: u64, place: &PlaceV3) -> CoordinatorWrite {
+        let lease = self.runs.now().filter(|_| !self.keeps_rows());
+        CoordinatorWrite { lease, ..keys.write(version, place) }
     }
 
     /// The newest checkpoint of the job.
@@ -85,7 +117,7 @@ impl<N: Net> Membership<N> {
     }
 
     /// Begins the next generation, unless another server has done so. Returns the present one.
-    fn go_back(&self, from: GenerationV1, place: u32) -> Result<GenerationV1, CoordinatorError> {
+    fn go_back(&self, from: GenerationV2, place: u32) -> Result<GenerationV2, CoordinatorError> {
         let key = undone::key(&self.config.job);
         let known = undone::known(&*self.config.coordinator, &key)?;
         let Some((known, version)) = known else { return self.generation() };
@@ -94,9 +126,9 @@ impl<N: Net> Membership<N> {
         }
         // A saver that is not dead yet publishes before this, and then its checkpoint is the newest one, or never.
         self.give_up_saves()?;
-        let next = GenerationV1 { number: from.number + 1, checkpoint: self.newest()?, undone: 0 };
-        let sealed = control::seal(&next);
-        if self.config.coordinator.compare_and_set(&key, version, &sealed, None)?.is_none() {
+        let number = from.number + 1;
+        let next = GenerationV2 { number, checkpoint: self.newest()?, undone: 0, lease: known.lease };
+        if self.set_generation(version, &next)?.is_none() {
             return self.generation();
         }
         let checkpoint = next.checkpoint.unwrap_or(0);
@@ -115,7 +147,7 @@ impl<N: Net> Membership<N> {
         keys: &PlaceKeys,
         place: &PlaceV3,
         vacancy: Vacancy,
-        now: GenerationV1,
+        now: GenerationV2,
     ) -> bool {
         // The answer to an earlier write of this server was lost.
         if place.incarnation == self.incarnation {
@@ -153,7 +185,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         seen: Option<(PlaceV3, u64)>,
-        now: GenerationV1,
+        now: GenerationV2,
     ) -> Result<Option<Role>, CoordinatorError> {
         let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
         // A server may have had the place until the key was made.
@@ -217,7 +249,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         seen: Option<&PlaceV3>,
-        generation: GenerationV1,
+        generation: GenerationV2,
     ) -> Option<PlaceRows> {
         let has_checkpoints = self.loading.as_ref().is_some_and(|loading| loading.loader.has_checkpoints());
         let checkpoint = match (seen, self.config.on_server_loss) {
@@ -239,7 +271,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         epoch: u64,
-        (rows, generation): (Option<PlaceRows>, GenerationV1),
+        (rows, generation): (Option<PlaceRows>, GenerationV2),
     ) -> bool {
         let Some(folder) = self.folder_of(keys) else { return true };
         let claim = Claim { epoch, incarnation: self.incarnation };

@@ -16,17 +16,20 @@
 
 mod agreement;
 mod folder;
+mod forgetting;
 mod founding;
 mod kept;
 mod registry;
 mod retaking;
 mod rounds;
+mod run_leases;
 mod slots;
 mod standing;
 mod undone;
 
 pub(super) use folder::{Claim, PlaceFolder};
 pub use folder::{PlaceFolderError, refuse_without_coordinator};
+pub use forgetting::{PlacesForgotten, forget_places};
 pub(super) use founding::Loading;
 pub use founding::OnServerLoss;
 pub use registry::{BackupStatus, MemberStatus, members, places};
@@ -37,13 +40,14 @@ pub use undone::{GenerationStatus, generation};
 use super::ServerConfig;
 use super::replication::{BackupLink, ReplicationMode, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError, CoordinatorWrite};
-use crate::frames::control::{self, GenerationV1, PlaceV3};
+use crate::frames::control::{self, GenerationV2, PlaceV3};
 use crate::limits::{WARNINGS_TIME, serving_time};
 use agreement::mode_of;
 use founding::Vacancy;
 use gannet_transport::{Net, Waker};
 use kept::Kept;
 use rounds::Owners;
+use run_leases::RunLeases;
 use slots::Slot;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,6 +71,9 @@ pub struct MembershipConfig {
     pub backups: usize,
     /// How long the coordinator waits for a sign of the owner before a backup takes its place.
     pub lease: Duration,
+    /// How long the coordinator knows the job when all its servers are gone. If one of them has a data folder, it knows
+    /// the job until [`forget_places`].
+    pub kept: Duration,
     /// What becomes of a place whose rows are gone. All servers of the job have the same.
     pub on_server_loss: OnServerLoss,
 }
@@ -202,6 +209,8 @@ pub struct Membership<N: Net> {
     agreed: RefCell<BTreeSet<u32>>,
     /// The backups of the owner before that may stay, of each place that was taken and is held.
     kept: RefCell<BTreeMap<u32, Kept>>,
+    /// The leases of the keys of the job.
+    runs: RunLeases,
     /// The last warning about each place, and when it was logged.
     warned: RefCell<BTreeMap<u32, (String, Duration)>>,
 }
@@ -225,6 +234,7 @@ impl<N: Net> Membership<N> {
         let slots = links.iter().enumerate().map(slot).collect();
         let (mode, agreed, warned) = (config.replication, RefCell::default(), RefCell::default());
         let kept = RefCell::default();
+        let runs = RunLeases::default();
         let (net, config) = (net.clone(), config.membership.clone()?);
         let standing = standing?;
         Some(Membership {
@@ -238,6 +248,7 @@ impl<N: Net> Membership<N> {
             mode,
             agreed,
             kept,
+            runs,
             warned,
         })
     }
@@ -267,7 +278,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         role: Role,
-        (now, owners): (GenerationV1, &Owners),
+        (now, owners): (GenerationV2, &Owners),
     ) -> (Role, StepOutcome<()>) {
         match role {
             Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, (now, owners)) {
@@ -302,7 +313,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         vacancy: &mut Option<Vacancy>,
-        (generation, owners): (GenerationV1, &Owners),
+        (generation, owners): (GenerationV2, &Owners),
     ) -> StepOutcome<Option<Role>> {
         let coordinator = &*self.config.coordinator;
         match owners.get(&keys.owner) {
@@ -370,7 +381,7 @@ impl<N: Net> Membership<N> {
     }
 
     fn set(&self, keys: &PlaceKeys, version: u64, place: &PlaceV3) -> Result<Option<u64>, CoordinatorError> {
-        self.config.coordinator.compare_and_set_all(&[keys.write(version, place)])
+        self.config.coordinator.compare_and_set_all(&[self.write_of(keys, version, place)])
     }
 
     /// An owner's step: keeps its lease. Returns whether it has the lease, and may write the place.

@@ -11,7 +11,7 @@
 use super::folder::{Claim, FolderRows, PlaceFolder};
 use super::{Deposed, LeaseHolder, Loading, Membership, PlaceKeys, Role};
 use crate::coordinator::CoordinatorError;
-use crate::frames::control::{GenerationV1, PlaceV3};
+use crate::frames::control::{GenerationV2, PlaceV3};
 use crate::server::replication::ReplicationMode;
 use crate::server::restore::PlaceRows;
 use gannet_transport::Net;
@@ -45,7 +45,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         known: Option<&(PlaceV3, u64)>,
-        generation: GenerationV1,
+        generation: GenerationV2,
     ) -> Result<Result<bool, ()>, Deposed> {
         let Some(folder) = self.folder_of(keys) else { return Ok(Ok(false)) };
         let place = keys.number;
@@ -82,7 +82,7 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         (seen, version): (PlaceV3, u64),
-        generation: GenerationV1,
+        generation: GenerationV2,
     ) -> Result<Option<Role>, CoordinatorError> {
         let Some((folder, rows)) = self.folder_of(keys).and_then(|folder| Some((folder, folder.claim()?)))
         else {

@@ -4,7 +4,7 @@ use super::registry::{Registration, members_of};
 use super::slots::Slot;
 use super::{Deposed, Membership, PlaceKeys, Role, StepOutcome};
 use crate::coordinator::{CoordinatorError, list_all};
-use crate::frames::control::GenerationV1;
+use crate::frames::control::GenerationV2;
 use crate::frames::members::ServerV1;
 use gannet_transport::{Net, Poll};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ struct Known {
     registration: Registration,
     /// The version of the coordinator at which the owners of all places were read. 0: they could not be read.
     owners: u64,
-    generation: GenerationV1,
+    generation: GenerationV2,
     /// When the registry was read last.
     members_at: Duration,
 }
@@ -35,7 +35,7 @@ impl<N: Net> Membership<N> {
             slots: self.slots.clone(),
             registration: Registration::new(&self.config.job, &self.config.addr),
             owners: 0,
-            generation: GenerationV1 { number: 0, checkpoint: None, undone: 0 },
+            generation: GenerationV2 { number: 0, checkpoint: None, undone: 0, lease: 0 },
             members_at: self.net.now(),
         };
         let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
@@ -64,7 +64,14 @@ impl<N: Net> Membership<N> {
         }
         self.wake();
         known.owners = 0;
-        let owners = match self.generation().and_then(|generation| Ok((generation, self.owners()?))) {
+        let owners = match self.generation().and_then(|generation| {
+            self.runs.keep(
+                &*self.config.coordinator,
+                (self.net.now(), self.config.kept),
+                generation.lease,
+            )?;
+            Ok((generation, self.owners()?))
+        }) {
             Ok((generation, (owners, version))) => {
                 (known.generation, known.owners) = (generation, version);
                 owners
@@ -90,7 +97,7 @@ impl<N: Net> Membership<N> {
     fn steps(
         &self,
         places: &mut [(PlaceKeys, Role)],
-        (generation, owners): (GenerationV1, &Owners),
+        (generation, owners): (GenerationV2, &Owners),
         has_role: impl Fn(&Role) -> bool,
     ) -> Result<(), (u32, Deposed)> {
         for (keys, role) in places.iter_mut().filter(|(_, role)| has_role(role)) {

@@ -214,8 +214,9 @@ impl<N: Net> Membership<N> {
         }
         let mut are_written = true;
         for group in changed.chunks_mut(COORDINATOR_WRITES_MAX) {
-            let write =
-                |(keys, _, version, next): &(&PlaceKeys, _, &mut u64, PlaceV3)| keys.write(**version, next);
+            let write = |(keys, _, version, next): &(&PlaceKeys, _, &mut u64, PlaceV3)| {
+                self.write_of(keys, **version, next)
+            };
             let writes: Vec<CoordinatorWrite> = group.iter().map(write).collect();
             let written = self.config.coordinator.compare_and_set_all(&writes)?;
             are_written &= written.is_some();

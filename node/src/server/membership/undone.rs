@@ -3,7 +3,7 @@
 
 use super::Membership;
 use crate::coordinator::{Coordinator, CoordinatorError};
-use crate::frames::control::{self, GenerationV1};
+use crate::frames::control::{self, GenerationV2};
 use crate::limits::UNDONE_WAIT;
 use gannet_core::Position;
 use gannet_transport::{Net, Poll};
@@ -33,8 +33,11 @@ pub fn generation(
     job: &str,
 ) -> Result<Option<GenerationStatus>, CoordinatorError> {
     let known = known(coordinator, &key(job))?;
-    let status =
-        |(GenerationV1 { number, checkpoint, undone }, _)| GenerationStatus { number, checkpoint, undone };
+    let status = |(GenerationV2 { number, checkpoint, undone, .. }, _)| GenerationStatus {
+        number,
+        checkpoint,
+        undone,
+    };
     Ok(known.map(status))
 }
 
@@ -47,9 +50,9 @@ pub(super) fn key(job: &str) -> String {
 pub(super) fn known(
     coordinator: &dyn Coordinator,
     key: &str,
-) -> Result<Option<(GenerationV1, u64)>, CoordinatorError> {
+) -> Result<Option<(GenerationV2, u64)>, CoordinatorError> {
     let Some(entry) = coordinator.get(key)? else { return Ok(None) };
-    match control::open::<GenerationV1>(&entry.value) {
+    match control::open_as::<GenerationV2>(2, &entry.value) {
         Ok(generation) => Ok(Some((generation, entry.version))),
         Err(error) => Err(CoordinatorError(format!("key {key:?} cannot be read: {error}"))),
     }
@@ -57,7 +60,7 @@ pub(super) fn known(
 
 impl<N: Net> Membership<N> {
     /// This server ends because the job has gone back. Says how many pushes that undoes, as far as this server knows.
-    pub(super) fn report_undone(&self, now: GenerationV1) {
+    pub(super) fn report_undone(&self, now: GenerationV2) {
         let counted =
             self.last_positions().ok_or_else(|| "a thread of this server does not answer".to_owned());
         let undone = counted.and_then(|positions| match (&self.loading, now.checkpoint) {
@@ -100,15 +103,14 @@ impl<N: Net> Membership<N> {
     }
 
     /// The coordinator keeps the number, if no other server knows of more.
-    fn keep_undone(&self, now: GenerationV1, undone: u64) -> Result<(), CoordinatorError> {
+    fn keep_undone(&self, now: GenerationV2, undone: u64) -> Result<(), CoordinatorError> {
         let key = key(&self.config.job);
         let coordinator = &*self.config.coordinator;
         while let Some((known, version)) = known(coordinator, &key)? {
             if known.number != now.number || known.undone >= undone {
                 break;
             }
-            let next = control::seal(&GenerationV1 { undone, ..known });
-            if coordinator.compare_and_set(&key, version, &next, None)?.is_some() {
+            if self.set_generation(version, &GenerationV2 { undone, ..known })?.is_some() {
                 break;
             }
         }

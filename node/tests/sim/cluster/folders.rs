@@ -24,6 +24,20 @@ impl Cluster {
         Cluster { folders: Some(folders), ..Cluster::empty(sim, seed, replication) }
     }
 
+    /// A ring of two. The first server has its rows in memory, and begins the job. The second one has a data folder.
+    pub(crate) fn start_in_memory_and_with_folder(&mut self) {
+        (self.places, self.backups) = (2, 1);
+        for home in 0..2 {
+            let backups = vec![Cluster::addr(1 - home, 0)];
+            let member = self.start(Seat { addr: Cluster::addr(home, 0), home, backups }, false);
+            self.members.push(member);
+            while self.keys().is_empty() {
+                self.sim.run(Duration::from_millis(10));
+            }
+            self.folders.get_or_insert_with(|| tempfile::tempdir().unwrap());
+        }
+    }
+
     /// A ring of servers with data folders, as the seed draws it. They go back to checkpoints if there are some.
     pub(crate) fn with_folders(
         sim: &Sim,

@@ -1,9 +1,27 @@
 //! What the coordinator knows of a cluster.
 
 use super::Cluster;
-use gannet_node::Coordinator;
+use gannet_node::{Coordinator, PlacesForgotten};
+use std::time::Duration;
 
 impl Cluster {
+    /// All keys of the job that the coordinator has.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let page = self.hub.of.list("job/", "").unwrap();
+        assert!(!page.more);
+        page.entries.into_iter().map(|(key, _)| key).collect()
+    }
+
+    /// Makes the coordinator forget the job.
+    pub(crate) fn forget_job(&self) -> PlacesForgotten {
+        gannet_node::forget_places(&self.hub.of, "job").unwrap()
+    }
+
+    /// The coordinator knows a job without servers for so long. For servers that are started later.
+    pub(crate) fn keep_for(&mut self, kept: Duration) {
+        self.kept = kept;
+    }
+
     /// What the coordinator knows of a place: its owner, and the backups.
     pub(crate) fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
         let place = gannet_node::place(&self.hub.of, "job", place).unwrap();

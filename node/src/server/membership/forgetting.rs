@@ -1,0 +1,45 @@
+//! A coordinator forgets a job that has no servers any more.
+
+use super::registry::members_of;
+use crate::coordinator::{Coordinator, CoordinatorError, list_all};
+use crate::limits::COORDINATOR_WRITES_MAX;
+
+/// What became of what a coordinator knows of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlacesForgotten {
+    /// It knows nothing of the job.
+    Unknown,
+    /// Servers of the job have been heard of within their leases, so nothing was removed. Their addresses, as far as
+    /// they have registered.
+    Live(Vec<String>),
+    /// So many keys were removed.
+    Removed(u64),
+}
+
+/// Makes a coordinator forget a job of which no server lives: which server had which place, and how often the job went
+/// back. Rows in data folders of its servers stay there, and nobody knows any more whether they are the newest: a
+/// server with such a folder ends by name.
+///
+/// # Errors
+/// The coordinator gave no answer. Some of the keys may be removed. The call can be made again.
+pub fn forget_places(coordinator: &dyn Coordinator, job: &str) -> Result<PlacesForgotten, CoordinatorError> {
+    let (keys, _) = list_all(coordinator, &format!("{job}/"))?;
+    if keys.is_empty() {
+        return Ok(PlacesForgotten::Unknown);
+    }
+    let live = || -> Result<PlacesForgotten, CoordinatorError> {
+        Ok(PlacesForgotten::Live(members_of(coordinator, job)?.into_keys().collect()))
+    };
+    let is_live = |key: &str| ["owner/", "server/"].iter().any(|of| key[job.len() + 1..].starts_with(of));
+    if keys.iter().any(|(key, _)| is_live(key)) {
+        return live();
+    }
+    let keys: Vec<(String, u64)> = keys.into_iter().map(|(key, entry)| (key, entry.version)).collect();
+    for some in keys.chunks(COORDINATOR_WRITES_MAX) {
+        // A server of the job has begun meanwhile.
+        if !coordinator.remove_all(some)? {
+            return live();
+        }
+    }
+    Ok(PlacesForgotten::Removed(keys.len() as u64))
+}
