@@ -161,8 +161,8 @@ pub const LEASE: Duration = Duration::from_secs(2);
 /// A worker that reads rows without requests pings their server so often within that time.
 pub const LEASE_PINGS: u32 = 4;
 /// The clock of each host of a job with a coordinator may be too fast or too slow by one part in this many. In a second
-/// of such a clock at most 1/15 s more or less passes.
-pub const CLOCK_DRIFT: u32 = 15;
+/// of such a clock at most 1/10 s more or less passes.
+pub const CLOCK_DRIFT: u32 = 10;
 /// A trial of a share of chunks to read without a request lasts for so many pulls and at least [`TRIAL_TIME`], but for
 /// no more than [`TRIAL_PULLS_MAX`]. The pulls before them, which overlap with the trial before, do not count. A trial
 /// of a cache of rows is longer, by the time for which its rows may be used.
@@ -316,8 +316,8 @@ const _: () = {
     assert!(IMAGES_PER_REQUEST as usize <= GIVEN_FILES_MAX);
     assert!(LEASE_PINGS > 2);
     // What an owner serves and what a reader believes after that, by slow clocks, ends before a lease by a fast clock:
-    // 7/8 of the lease times (1 + 1/15) is 1 - 1/15 of the lease.
-    assert!(7 * (CLOCK_DRIFT + 1) <= 8 * (CLOCK_DRIFT - 1));
+    // 13/16 of the lease times (1 + 1/10) is less than 1 - 1/10 of the lease.
+    assert!(13 * (CLOCK_DRIFT + 1) <= 16 * (CLOCK_DRIFT - 1));
     assert!(WAITS_SILENCE.as_secs() > WAITS_REPORT_EVERY.as_secs() + 2 * TICK.as_secs());
     assert!(BSP_WORKERS_MAX <= u32::BITS);
     assert!(DETECTOR_MEMORY.as_secs() > WORKER_TIMEOUT_MAX.as_secs());
@@ -448,18 +448,18 @@ pub const fn serving_time(lease: Duration) -> Duration {
 
 /// How long a worker reads rows of a server without a request, from when it sent a request that was answered. A server
 /// with a lease may be replaced when the lease has ended. It has answered within [`serving_time`], so a quarter of the
-/// lease is left. Half of that is for clocks that differ ([`CLOCK_DRIFT`]).
+/// lease is left. Three quarters of that are for clocks that differ ([`CLOCK_DRIFT`]).
 ///
 /// ```
 /// use gannet_node::limits::trust_time;
 /// use std::time::Duration;
 ///
 /// assert_eq!(trust_time(None), Duration::from_secs(2));
-/// assert_eq!(trust_time(Some(Duration::from_secs(2))), Duration::from_millis(250));
+/// assert_eq!(trust_time(Some(Duration::from_secs(2))), Duration::from_millis(125));
 /// assert_eq!(trust_time(Some(Duration::from_secs(600))), Duration::from_secs(2));
 /// ```
 pub fn trust_time(lease: Option<Duration>) -> Duration {
-    lease.map_or(LEASE, |lease| LEASE.min(lease / 8))
+    lease.map_or(LEASE, |lease| LEASE.min(lease / 16))
 }
 
 /// Keys of a part of a table whose rows are `floats` floats long: a push may name a slot for each.

@@ -1,13 +1,14 @@
 //! Workers as processes of the simulation: each of them calls and waits, as a program does, while the others go on.
-//! Links break, servers are killed and come back with other threads and clocks, workers are killed and come back.
+//! Links break, servers are killed and come back with other threads, workers are killed and come back. Each process has
+//! a clock of its own, and they differ in speed.
 
 use crate::cluster::patience;
 use crate::model::{schema, unique_keys};
 use crate::simulated::faults;
-use crate::stepping::{Seed, Servers, member, seeds};
+use crate::stepping::{Seed, Servers, member, seeds, with_own_clock};
 
 use gannet_core::{Read, Schema, Write};
-use gannet_node::{Merge, Places, StepReduce, SyncMode, Worker, WorkerConfig, WorkerError};
+use gannet_node::{Merge, OneSided, Places, StepReduce, SyncMode, Worker, WorkerConfig, WorkerError};
 use gannet_transport::Net;
 use gannet_transport::sim::{Faults, Prng, Sim, SimProcess};
 use std::cell::RefCell;
@@ -43,6 +44,7 @@ pub(crate) struct Program {
     pub(crate) book: Book,
     pub(crate) seed: u64,
     pub(crate) places: Option<Places>,
+    pub(crate) one_sided: OneSided,
 }
 
 impl Program {
@@ -55,7 +57,12 @@ impl Program {
     pub(crate) fn run(self) {
         let Program { rank, workers, mode, seed, .. } = self;
         let config = WorkerConfig::new(self.servers.clone(), u64::from(rank) + 1, self.incarnation);
-        let config = WorkerConfig { places: self.places.clone(), peer_timeout: patience(seed), ..config };
+        let config = WorkerConfig {
+            places: self.places.clone(),
+            peer_timeout: patience(seed),
+            one_sided: self.one_sided,
+            ..config
+        };
         let mut worker = self.sure(Worker::connect(self.sim.clone(), config));
         let table = self.sure(worker.open_table(&self.table));
         if let Some(mode) = mode {
@@ -149,10 +156,11 @@ impl Cluster {
 
     fn worker(&self, rank: u32, incarnation: u64) -> SimProcess {
         let Cluster { workers, mode, seed, .. } = *self;
-        let (sim, servers, table, book) =
-            (self.sim.clone(), self.servers.addrs(), self.table.clone(), self.book.clone());
+        let sim = with_own_clock(&self.sim, &format!("worker {rank}"), seed << 8 | incarnation);
+        let (servers, table, book) = (self.servers.addrs(), self.table.clone(), self.book.clone());
+        let (places, one_sided) = (None, OneSided::Always);
         let program =
-            Program { sim, servers, table, rank, workers, incarnation, mode, book, seed, places: None };
+            Program { sim, servers, table, rank, workers, incarnation, mode, book, seed, places, one_sided };
         self.sim.spawn(move || program.run())
     }
 
@@ -240,4 +248,9 @@ fn workers_that_wait_at_once_lose_and_double_nothing() {
 #[test]
 fn nor_do_they_on_one_host() {
     several_workers_wait_at_once(|seed, faults| Sim::new(seed, faults).near());
+}
+
+#[test]
+fn nor_do_they_over_rdma() {
+    several_workers_wait_at_once(|seed, faults| Sim::new(seed, faults).far_lines());
 }

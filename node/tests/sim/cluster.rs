@@ -1,6 +1,7 @@
 //! Servers with backups and a coordinator, in the simulation. The backups are servers without a place of their own, or
 //! the servers of the other places. Each server, and the coordinator, has a clock of its own, and they differ in speed.
 
+mod clocks;
 mod faults;
 mod folders;
 mod known;
@@ -9,7 +10,6 @@ mod newcomers;
 use crate::reached::{self, Hub, Reached};
 
 use gannet_core::CheckpointDir;
-use gannet_node::limits::CLOCK_DRIFT;
 use gannet_node::{LocalServer, MembershipConfig, OnServerLoss, ReplicationMode, ServerConfig};
 use gannet_transport::Net;
 use gannet_transport::sim::{Prng, Sim, SimProcess};
@@ -19,6 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+
+pub(crate) use clocks::Clocks;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
@@ -76,6 +78,7 @@ pub(crate) struct Cluster {
     /// How many.
     pub(crate) places: u32,
     prng: Prng,
+    clocks: Clocks,
     pub(crate) seed: u64,
     lost_per_thousand: u64,
     /// How many backups each place is to have.
@@ -136,9 +139,20 @@ impl Cluster {
 
     /// One without servers.
     pub(crate) fn empty(sim: &Sim, seed: u64, replication: ReplicationMode) -> Cluster {
+        Cluster::empty_with_clocks(sim, seed, replication, Clocks::Drawn)
+    }
+
+    /// One without servers, with these clocks.
+    pub(crate) fn empty_with_clocks(
+        sim: &Sim,
+        seed: u64,
+        replication: ReplicationMode,
+        clocks: Clocks,
+    ) -> Cluster {
         reached::set(sim);
         let (time, mut prng) = (Arc::new(AtomicU64::new(0)), Prng::new(seed ^ 0xFA11));
-        let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift(&mut prng)));
+        let drift = clocks.of_coordinator(&mut prng);
+        let (clock, of) = (time.clone(), sim.on("coordinator", Duration::ZERO, drift));
         sim.add_actor(move || time.store(of.now().as_nanos() as u64, Relaxed));
         let hub = Hub::new(folders::new_coordinator(&clock));
         let lost_per_thousand = [0, 30, 150][seed as usize % 3];
@@ -151,6 +165,7 @@ impl Cluster {
             members,
             places,
             prng,
+            clocks,
             seed,
             lost_per_thousand,
             backups,
@@ -256,7 +271,8 @@ impl Cluster {
 
     /// The simulation for a host with a clock of its own.
     pub(crate) fn host(&mut self, name: &str) -> Sim {
-        let (ahead, drift) = (Duration::from_secs(self.prng.below(7_200)), drift(&mut self.prng));
+        let ahead = Duration::from_secs(self.prng.below(7_200));
+        let drift = self.clocks.of_process(&mut self.prng);
         self.sim.on(name, ahead, drift)
     }
 
@@ -397,12 +413,6 @@ impl Cluster {
         }
         failed
     }
-}
-
-/// By how many millionths the clock of a host is too fast, or too slow.
-fn drift(prng: &mut Prng) -> i32 {
-    let most = 1_000_000 / u64::from(CLOCK_DRIFT);
-    prng.below(2 * most + 1) as i32 - most as i32
 }
 
 /// A server whose threads do their work when anybody waits. A server that was deposed ends, as a process does.

@@ -17,7 +17,7 @@ use crate::model::schema;
 use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds_from};
 
-use gannet_node::{Merge, Places, ReplicationMode, StepReduce, SyncMode};
+use gannet_node::{Merge, OneSided, Places, ReplicationMode, StepReduce, SyncMode};
 use gannet_transport::Net;
 use gannet_transport::sim::{Sim, SimProcess};
 use std::cell::RefCell;
@@ -57,8 +57,9 @@ fn run(seed: u64, replaces: bool, replication: ReplicationMode) -> End {
     if seed % 4 < 2 {
         sim.run(Duration::from_secs(1 + seed % 5));
     }
-    let program = |rank| Program {
-        sim: sim.clone(),
+    let hosts: Vec<Sim> = (0..=workers).map(|rank| cluster.host(&format!("worker {rank}"))).collect();
+    let program = |rank: u32| Program {
+        sim: hosts[rank as usize].clone(),
         servers: servers.clone(),
         table: table.clone(),
         rank,
@@ -68,6 +69,7 @@ fn run(seed: u64, replaces: bool, replication: ReplicationMode) -> End {
         book: book.clone(),
         seed,
         places: Some(places.clone()),
+        one_sided: OneSided::Auto,
     };
     let processes: Vec<SimProcess> = (0..workers)
         .map(|rank| {
@@ -78,6 +80,7 @@ fn run(seed: u64, replaces: bool, replication: ReplicationMode) -> End {
     // In steps a push is acknowledged before it is applied.
     let reader = mode.is_none().then(|| {
         let (servers, table, places) = (servers.clone(), table.clone(), places.clone());
+        let sim = hosts[workers as usize].clone();
         let reader = reader::Reader { sim: sim.clone(), servers, table, book: book.clone(), places, seed };
         sim.spawn(move || reader.run())
     });

@@ -142,12 +142,12 @@ impl Job {
         Job { cluster, sim, places, schema: schema("t", 1, 8), seed, done: Rc::default() }
     }
 
-    fn worker(&self, rank: u32) -> SimProcess {
-        let sim = self.sim.clone();
+    fn worker(&mut self, rank: u32) -> SimProcess {
+        let sim = self.cluster.host(&format!("worker {rank}"));
         let (servers, places, schema) = (self.cluster.servers(), self.places.clone(), self.schema.clone());
         let (seed, done) = (self.seed, self.done.clone());
-        let program = Program { sim: sim.clone(), servers, places, schema, rank, seed, done };
-        sim.spawn(move || program.run())
+        let program = Program { sim, servers, places, schema, rank, seed, done };
+        self.sim.spawn(move || program.run())
     }
 
     /// Runs the job to its end. Returns how many owners, other servers, and workers were killed.

@@ -6,6 +6,7 @@ mod blocking;
 mod broken_requests;
 mod cached;
 mod checkpoints;
+mod clocks;
 mod cluster;
 mod counters;
 mod data_server;

@@ -32,6 +32,15 @@ pub fn start(sim: &Sim, addr: &str, store: &Store, threads: usize) -> (u64, Stri
     (sim.add_actor(move || server.run().unwrap()), addr)
 }
 
+/// The simulation for a process of this name, with a clock of its own that the seed draws: up to two hours ahead of the
+/// others, and up to a tenth too fast or too slow.
+pub fn with_own_clock(sim: &Sim, name: &str, seed: u64) -> Sim {
+    let name_drawn = name.bytes().fold(seed, |drawn, byte| drawn.wrapping_mul(257) ^ u64::from(byte));
+    let mut prng = Prng::new(name_drawn);
+    let ahead = Duration::from_secs(prng.below(7_200));
+    sim.on(name, ahead, prng.below(200_001) as i32 - 100_000)
+}
+
 pub fn seeds(few: u64) -> u64 {
     number("SEEDS").unwrap_or(few)
 }
@@ -123,7 +132,8 @@ impl Stepper {
         let pusher = u64::from(member.rank) + 1;
         let one_sided = OneSided::Always;
         let config = WorkerConfig { one_sided, ..WorkerConfig::new(servers.to_vec(), pusher, 1) };
-        let mut worker = Worker::connect(sim.clone(), config).unwrap();
+        let own = with_own_clock(sim, &format!("worker {}", member.rank), member.workers.into());
+        let mut worker = Worker::connect(own, config).unwrap();
         let table = worker.open_table(schema).unwrap();
         let base = worker.join(table, member).unwrap();
         let (made, pulls_begun, pulls, done) = (0, 0, VecDeque::new(), false);
@@ -218,10 +228,11 @@ pub struct Servers {
 impl Servers {
     pub fn new(sim: &Sim, count: u64, threads: usize) -> Servers {
         let (mut running, mut folders) = (Vec::new(), Vec::new());
-        for _ in 0..count {
+        for number in 0..count {
             let folder = tempfile::tempdir().unwrap();
             let store = Store::open_dir(folder.path()).unwrap();
-            let (actor, addr) = start(sim, "sim:0", &store, threads);
+            let own = with_own_clock(sim, &format!("server {number}"), count);
+            let (actor, addr) = start(&own, "sim:0", &store, threads);
             running.push((actor, addr, store, threads));
             folders.push(folder);
         }
@@ -241,8 +252,8 @@ impl Servers {
         sim.reset_all(addr);
         // With each restart its clock goes forward or back.
         self.kills += 1;
-        let ahead = Duration::from_secs(self.kills * 2_971 % 7_200);
-        *actor = start(&sim.ahead(ahead), addr, store, *threads).0;
+        let own = with_own_clock(sim, &format!("server {at}"), self.kills);
+        *actor = start(&own, addr, store, *threads).0;
     }
 }
 

@@ -23,8 +23,9 @@ fn run_folders(seed: u64, replication: ReplicationMode) -> [u64; 2] {
     let table = schema("t", workers, 8);
     let places = Places { coordinator: cluster.reach(), job: "job".into() };
     let servers = cluster.servers();
-    let program = |rank| Program {
-        sim: sim.clone(),
+    let hosts: Vec<Sim> = (0..=workers).map(|rank| cluster.host(&format!("worker {rank}"))).collect();
+    let program = |rank: u32| Program {
+        sim: hosts[rank as usize].clone(),
         servers: servers.clone(),
         table: table.clone(),
         rank,
@@ -34,6 +35,7 @@ fn run_folders(seed: u64, replication: ReplicationMode) -> [u64; 2] {
         book: book.clone(),
         seed,
         places: Some(places.clone()),
+        one_sided: OneSided::Auto,
     };
     let spawn = |rank| {
         let program: Program = program(rank);
@@ -42,6 +44,7 @@ fn run_folders(seed: u64, replication: ReplicationMode) -> [u64; 2] {
     let processes: Vec<SimProcess> = (0..workers).map(spawn).collect();
     let reader = mode.is_none().then(|| {
         let (servers, table, places) = (servers.clone(), table.clone(), places.clone());
+        let sim = hosts[workers as usize].clone();
         let reader = reader::Reader { sim: sim.clone(), servers, table, book: book.clone(), places, seed };
         sim.spawn(move || reader.run())
     });
