@@ -8,7 +8,8 @@
 //! - others wait for it, and it has made no progress for [`PROGRESS_TIMEOUTS`] of these, although it sends heartbeats.
 //!   One of its threads hangs.
 //!
-//! Times are those of a clock that stands still while the thread itself is stopped: nobody could be heard then.
+//! Times are those of a clock that stands still while nobody can be heard: the thread itself is stopped, or its server
+//! holds all answers back because its lease has ended. A worker that waits for an answer sends no other sign.
 
 use crate::limits::{
     DETECTOR_MEMORY, DETECTOR_TIDIED, DETECTOR_WORKERS, OWN_SLEEP, PROGRESS_TIME_MIN, PROGRESS_TIMEOUTS,
@@ -76,7 +77,9 @@ struct DetectorState {
     workers: BTreeMap<WorkerIncarnation, WorkerSigns>,
     /// When the thread last said that it runs.
     woke: Option<Duration>,
-    /// For how long the thread was stopped in all, and when it last went on.
+    /// Its server holds all answers back, as it last said.
+    holds_back: bool,
+    /// For how long the thread was stopped in all, or held answers back, and when it last went on.
     stopped: Duration,
     stopped_until: Duration,
     /// When it last forgot workers of long ago.
@@ -87,6 +90,12 @@ impl DetectorState {
     /// The detector's clock at a time of the system's clock, from the last stop of the thread on.
     fn clock(&self, at: Duration) -> Duration {
         at.max(self.stopped_until).saturating_sub(self.stopped)
+    }
+
+    /// The time since the thread last said that it runs does not count.
+    fn stand_still(&mut self, now: Duration) {
+        self.stopped += now.saturating_sub(self.woke.replace(now).unwrap_or(now));
+        self.stopped_until = now;
     }
 }
 
@@ -207,17 +216,25 @@ impl FailureDetector {
         self.state().clock(now)
     }
 
-    /// The thread runs. Called once a second, and by every request to the scheduler. If it was stopped, that time does
+    /// Whether the server of the thread holds all its answers back, from the last call of [`wake`](Self::wake) on.
+    pub(crate) fn hold_back(&self, holds_back: bool, now: Duration) {
+        let before = std::mem::replace(&mut self.state().holds_back, holds_back);
+        if before && !holds_back {
+            // Some of the time since the last call is of the wait. All of it does not count.
+            self.state().stand_still(now);
+        }
+    }
+
+    /// The thread runs. Called once a second, and by requests. If it was stopped, or held answers back, that time does
     /// not count. Forgets workers of which nothing was heard for longer than any limit.
     pub(crate) fn wake(&self, now: Duration) {
         let mut state = self.state();
-        let slept = now.saturating_sub(state.woke.replace(now).unwrap_or(now));
-        if slept > TICK * 3 / 2 {
-            let least = state.workers.values().map(|signs| signs.limits.silence).min().unwrap_or(OWN_SLEEP);
-            if slept > OWN_SLEEP.min(least * 3 / 4) {
-                state.stopped += slept;
-                state.stopped_until = now;
-            }
+        let slept = now.saturating_sub(state.woke.unwrap_or(now));
+        let least = state.workers.values().map(|signs| signs.limits.silence).min().unwrap_or(OWN_SLEEP);
+        let was_stopped = slept > TICK * 3 / 2 && slept > OWN_SLEEP.min(least * 3 / 4);
+        match was_stopped || state.holds_back {
+            true => state.stand_still(now),
+            false => state.woke = Some(now),
         }
         if state.workers.len() > DETECTOR_WORKERS && now.saturating_sub(state.tidied) > DETECTOR_TIDIED {
             let at = state.clock(now);

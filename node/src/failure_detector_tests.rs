@@ -128,6 +128,38 @@ fn all_handles_are_of_one_detector() {
     assert!(other.verdict(worker(3), false, SECOND * 12).is_dead());
 }
 
+/// A server whose lease had ended held its answers back. The workers waited for the answers to their heartbeats, and
+/// sent no others. When the coordinator was back, the server gave all of them up.
+#[test]
+fn the_time_in_which_a_server_held_its_answers_back_counted_as_silence_of_its_workers() {
+    let (detector, limits) = (FailureDetector::default(), WorkerLimits::of(SECOND * 5));
+    let tick = |second: u32, holds_back: bool| {
+        detector.hold_back(holds_back, SECOND * second);
+        detector.wake(SECOND * second);
+    };
+    tick(1, false);
+    detector.begin(worker(1), limits, SECOND);
+    detector.begin(worker(2), limits, SECOND);
+    (2..=3).for_each(|second| tick(second, false));
+    // The lease ends, and is back after 40 s.
+    (4..=44).for_each(|second| tick(second, true));
+    (45..=46).for_each(|second| tick(second, false));
+    assert!(!detector.verdict(worker(1), true, SECOND * 46).is_dead());
+    // From then on it counts, and a worker that is heard has its full time.
+    detector.hear(worker(1), SECOND * 46);
+    (47..=49).for_each(|second| tick(second, false));
+    assert!(!detector.verdict(worker(1), true, SECOND * 49).is_dead());
+    assert!(detector.verdict(worker(2), true, SECOND * 49).is_dead());
+    // Progress stands still as well.
+    let (begin, limit) = (50, limits.progress.as_secs() as u32);
+    detector.note(worker(1), Activity { progress: 1, ..Activity::default() }, SECOND * 49);
+    for second in begin..begin + limit * 2 {
+        tick(second, second > begin + 1 && second < begin + limit * 2 - 3);
+        detector.hear(worker(1), SECOND * second);
+    }
+    assert!(!detector.verdict(worker(1), true, SECOND * (begin + limit * 2)).is_dead());
+}
+
 /// The memory of a detector is bounded: it forgets workers of which nothing was heard for days.
 #[test]
 fn workers_of_long_ago_are_forgotten() {

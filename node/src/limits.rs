@@ -247,6 +247,14 @@ pub const DETECTOR_WORKERS: usize = 4096;
 pub const DETECTOR_MEMORY: Duration = Duration::from_secs(2 * 86_400);
 /// How often it looks for such workers.
 pub const DETECTOR_TIDIED: Duration = Duration::from_secs(3600);
+/// A worker that waits for another one asks this often whether that one is dead.
+pub const AWAITED_EVERY: Duration = Duration::from_secs(1);
+/// How long that, and a fence, may take.
+pub const AWAITED_LIMIT: Duration = Duration::from_secs(5);
+/// When it asks again if that failed.
+pub const AWAITED_RETRY: Duration = Duration::from_secs(3);
+/// Requests in flight that a synchronous step needs on a link.
+pub const STEP_CREDIT_MIN: usize = 4;
 /// One live worker fences the dead ones. If a dead one is not fenced after so long, it is the turn of another.
 pub const FENCE_TURN: Duration = Duration::from_secs(5);
 /// How long a worker waits for the session of an earlier incarnation, or of another process, to end.

@@ -164,6 +164,7 @@ pub fn join(
         print_decision(client.id(), client.decided(), intent(run), again);
     }
     line.config.run = Some(client.id().clone());
+    line.config.registry = Some(client.server().to_owned());
     let late = client.decided() == RunDecision::Late;
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);

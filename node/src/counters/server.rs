@@ -3,10 +3,10 @@
 use super::{Buckets, Count, CutCounters, Histogram, MetricsSink, TableCounters};
 use crate::error::Refusal;
 use crate::frames::{
-    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CutFrame, DropTableFrame, FeedFrame,
-    FenceFrame, FrameKind, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame, OpenTableFrame,
-    PingFrame, PullFrame, PushFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame, SubscribeFrame,
-    TickFrame, VectorFrame,
+    AllocateFrame, AwaitFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CutFrame, DropTableFrame,
+    FeedFrame, FenceFrame, FrameKind, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame, LeaveFrame,
+    OpenTableFrame, PingFrame, PullFrame, PushFrame, RegionsFrame, RunFrame, ScanFrame, StatusFrame,
+    SubscribeFrame, TickFrame, VectorFrame,
 };
 use crate::limits::STUCK_TIME;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,12 +38,13 @@ pub(crate) enum RequestKind {
     DropTable,
     Subscribe,
     Cut,
+    Await,
     /// A kind that is not in the protocol.
     Unknown,
 }
 
 impl RequestKind {
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 25] = [
         "pull",
         "push",
         "scan",
@@ -67,6 +68,7 @@ impl RequestKind {
         "drop_table",
         "subscribe",
         "cut",
+        "await",
         "unknown",
     ];
     pub(crate) const COUNT: usize = RequestKind::NAMES.len();
@@ -97,6 +99,7 @@ impl RequestKind {
             DropTableFrame::KIND => RequestKind::DropTable,
             SubscribeFrame::KIND => RequestKind::Subscribe,
             CutFrame::KIND => RequestKind::Cut,
+            AwaitFrame::KIND => RequestKind::Await,
             _ => RequestKind::Unknown,
         }
     }

@@ -51,8 +51,8 @@ pub(crate) use session::{
 };
 pub(crate) use subscriptions::{DeltaFrame, SubscribeFlags, SubscribeFrame, SubscribedFrame};
 pub(crate) use sync::{
-    FenceFrame, FencedFrame, JoinFrame, JoinedFrame, LeaveFrame, LeftFrame, LostFrame, TickFrame,
-    TickedFrame, WaitsFrame,
+    AwaitFrame, AwaitedFrame, FenceFrame, FencedFrame, JoinFrame, JoinedFrame, LeaveFrame, LeftFrame,
+    TickFrame, TickedFrame, WaitsFrame,
 };
 pub(crate) use tables::{
     ClosePusherFrame, ConfirmFrame, ConfirmedFrame, DropTableFrame, IdentifyFrame, IdentityFrame,

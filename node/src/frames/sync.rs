@@ -26,9 +26,6 @@ frames! {
     /// Not an answer: names the worker that the request with this id waits for.
     31 WaitsFrame "waits" ToWorker "`WaitsV2`" {}
 
-    /// Not an answer: names a dead worker, which this worker must fence at all other threads.
-    32 LostFrame "lost" ToWorker "`LostV1`" {}
-
     /// Ends an incarnation of a worker and all older ones.
     33 FenceFrame "fence" ToServer "-" {
         W0 "table; index": table: u32, index: u32;
@@ -50,6 +47,12 @@ frames! {
     36 LeftFrame "left" ToWorker "-" {
         W0 "table": table: u32;
     }
+
+    /// A request of this worker waits, at any thread of any server, for another worker: asks whether that one is dead.
+    75 AwaitFrame "await" ToServer "`AwaitV1`" {}
+
+    /// The answer to an await.
+    76 AwaitedFrame "awaited" ToWorker "`AwaitedV1`" {}
 }
 
 frame_rows!(
@@ -58,9 +61,10 @@ frame_rows!(
     TickFrame,
     TickedFrame,
     WaitsFrame,
-    LostFrame,
     FenceFrame,
     FencedFrame,
     LeaveFrame,
     LeftFrame,
+    AwaitFrame,
+    AwaitedFrame,
 );

@@ -3,15 +3,15 @@
 
 use super::job_clients;
 use crate::frames::control::{
-    self, ConfirmV2, DropTableV1, HelloV1, IdentifyV2, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
-    VectorV1,
+    self, AwaitV1, ConfirmV2, DropTableV1, HelloV1, IdentifyV2, JoinV1, KnockV1, OpenTableV2, ProofV1,
+    StepV1, VectorV1,
 };
 use crate::frames::pull_newer::{bit_words, ones};
 use crate::frames::push_payload::{PushPayload, PushValues};
 use crate::frames::{
-    ClosePusherFrame, ConfirmFrame, DropTableFrame, FenceFrame, FrameKind, HelloFrame, IdentifyFrame,
-    JoinFrame, KnockFrame, LeaveFrame, OpenTableFrame, PingFrame, ProveFrame, PullFrame, PushFrame,
-    ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame, any_head, pair,
+    AwaitFrame, ClosePusherFrame, ConfirmFrame, DropTableFrame, FenceFrame, FrameKind, HelloFrame,
+    IdentifyFrame, JoinFrame, KnockFrame, LeaveFrame, OpenTableFrame, PingFrame, ProveFrame, PullFrame,
+    PushFrame, ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame, any_head, pair,
 };
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_optim::{Add, Float16, Rule, Sgd};
@@ -278,8 +278,8 @@ fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
 
 /// Joins, ticks, fences and leaves, valid and invalid.
 fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8>) {
-    let kind = [JoinFrame::KIND, TickFrame::KIND, TickFrame::KIND, FenceFrame::KIND, LeaveFrame::KIND]
-        [choices.below(5) as usize];
+    let kinds = [JoinFrame::KIND, TickFrame::KIND, AwaitFrame::KIND, FenceFrame::KIND, LeaveFrame::KIND];
+    let kind = kinds[choices.below(5) as usize];
     let head = match kind {
         TickFrame::KIND => {
             TickFrame { table, clock: choices.below(5), skip: choices.below(2) == 1 }.encode(id)
@@ -289,6 +289,12 @@ fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8
             FenceFrame { table, index, pusher, incarnation: choices.below(3) }.encode(id)
         }
         LeaveFrame::KIND => LeaveFrame { table }.encode(id),
+        AwaitFrame::KIND => {
+            let (rank, pusher) = (choices.below(4) as u32, choices.below(PUSHERS));
+            let table = "x".repeat(choices.below(4) as usize);
+            let of = AwaitV1 { table, rank, pusher, incarnation: choices.below(3) };
+            return (AwaitFrame {}.encode(id), control::seal(&of));
+        }
         _ => JoinFrame { table }.encode(id),
     };
     if kind != JoinFrame::KIND {

@@ -232,6 +232,11 @@ impl Clocks {
         news
     }
 
+    /// Whether this incarnation of a worker is fenced.
+    pub(super) fn is_fenced(&self, number: u32, incarnation: u64) -> bool {
+        self.ranks.get(number as usize).is_some_and(|rank| incarnation <= rank.fenced)
+    }
+
     /// Whether the group waits for a worker.
     fn counts(&self, rank: &GroupMember) -> bool {
         match rank.state {
@@ -271,19 +276,6 @@ impl Clocks {
         let is_here = |rank: &GroupMember| matches!(rank.state, ClockState::Here(_));
         let (number, _) = self.counted().min_by_key(|(number, rank)| (rank.clock, is_here(rank), *number))?;
         Some(self.as_straggler(number))
-    }
-
-    /// The workers for which the group waits.
-    pub(super) fn stragglers(&self) -> impl Iterator<Item = Straggler> {
-        self.counted().map(|(number, _)| self.as_straggler(number))
-    }
-
-    /// The workers that are here, by rank, each with its session.
-    pub(super) fn present(&self) -> impl Iterator<Item = (u32, u32)> {
-        (0..).zip(&self.ranks).filter_map(|(number, rank)| match rank.state {
-            ClockState::Here(session) => Some((number, session)),
-            _ => None,
-        })
     }
 }
 

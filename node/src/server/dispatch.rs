@@ -11,10 +11,10 @@ use super::{copies, images, incarnations, regions, runs, vectors};
 use crate::error::Refusal;
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
-    AllocateFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CoordinateFrame, CutFrame, DropTableFrame,
-    FeedFrame, FenceFrame, FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame, JoinFrame,
-    LeaveFrame, OpenTableFrame, PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame, RegionsFrame,
-    RunFrame, ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
+    AllocateFrame, AwaitFrame, BookFrame, ClosePusherFrame, ConfirmFrame, CoordinateFrame, CutFrame,
+    DropTableFrame, FeedFrame, FenceFrame, FrameKind, HelloFrame, IdentifyFrame, ImagesFrame, JobTableFrame,
+    JoinFrame, LeaveFrame, OpenTableFrame, PingFrame, PongFrame, PullFrame, PushFrame, RefusedFrame,
+    RegionsFrame, RunFrame, ScanFrame, StatusFrame, SubscribeFrame, TickFrame, VectorFrame,
 };
 use crate::limits::TEXT_BYTES_MAX;
 use gannet_transport::{Frame, Full, Head, Link, NoOwner, Stream, Transmit};
@@ -97,6 +97,7 @@ impl RequestHandler<'_, '_> {
             kind if copies::are_about(kind) => return tables.answer_copies(frame, pusher.session, transmit),
             CutFrame::KIND => return self.cut(frame, now),
             CoordinateFrame::KIND => return tables.answer_coordinate(frame, transmit),
+            AwaitFrame::KIND => return tables.answer_await(frame, now, transmit),
             JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };

@@ -1,28 +1,21 @@
 //! Workers that keep step, on one thread: ended sessions, signs of workers, the worker for which a request waits, and
-//! workers that the others must fence.
+//! whether a worker is dead.
 //!
-//! A thread whose group waits for a worker asks its failure detector about it. If the worker is dead, the thread fences
-//! it, and tells one of those that are here. That one fences it at all other threads of all servers, so that all go on
-//! at once. If it does not, they find out by themselves.
+//! One thread decides that for all: thread 0 of the server with the registry of runs. A worker whose request waits at any
+//! thread of any server asks it about the one for which it waits (frame 75). If that one is dead, the deciding thread
+//! fences it, and whoever has asked fences it at all threads. If that worker dies meanwhile, others still ask.
 
-use super::bulk::{Pusher, RequestFailure};
+use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{ClockState, Straggler};
 use super::group::Group;
-use super::session::Session;
-use super::tables::ServerTables;
-use super::thread::ShardThread;
+use super::tables::{ServerTables, answer};
+use crate::error::Refusal;
 use crate::failure_detector::{FailureDetector, Verdict};
-use crate::frames::control::{self, LostV1, WaitsV2};
+use crate::frames::control::{self, AwaitV1, AwaitedV1, DeadMemberV1, WaitsV2};
+use crate::frames::{AwaitFrame, AwaitedFrame, FrameKind};
 use crate::scheduler::member::WorkerIncarnation;
-use crate::sync::SyncMode;
-use gannet_transport::Net;
+use gannet_transport::{Frame, Full, Transmit};
 use std::time::Duration;
-
-/// A dead worker, and the session whose worker is told.
-pub(super) struct LossReport {
-    pub(super) session: u32,
-    pub(super) lost: LostV1,
-}
 
 /// The worker that pushes under this number: its rank is that number less 1.
 pub(super) fn worker_of(pusher: u64, incarnation: u64) -> Option<WorkerIncarnation> {
@@ -31,29 +24,28 @@ pub(super) fn worker_of(pusher: u64, incarnation: u64) -> Option<WorkerIncarnati
 }
 
 impl Group {
-    /// Whether the others should go on without a worker for which they wait.
-    fn verdict(&self, of: &Straggler, detector: &FailureDetector, now: Duration) -> Verdict {
-        let Some(worker) = worker_of(of.pusher, of.incarnation) else {
-            // It has not come since the group began.
-            let waited = detector.clock(now).saturating_sub(self.since);
-            return if waited > self.limits.silence { Verdict::Silent(waited) } else { Verdict::Alive };
+    /// Whether the others should go on without a worker for which somebody waits, and who that worker is: the one that
+    /// is asked for, or the one that has joined here.
+    fn verdict(&self, of: &AwaitV1, detector: &FailureDetector, now: Duration) -> (Verdict, Straggler) {
+        let rank = of.rank;
+        let Some(member) = self.clocks.ranks.get(rank as usize) else {
+            return (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
         };
-        let mut present = self.clocks.present();
-        let is_last = of.clock == self.clocks.lowest();
-        let is_awaited =
-            is_last && present.any(|(rank, _)| self.clocks.ranks[rank as usize].clock > of.clock);
-        detector.verdict(worker, is_awaited, now)
-    }
-
-    /// The workers for which the group waits and that are dead, each with the time since its last sign or progress. A
-    /// group gives nobody up if nobody is here to go on.
-    fn dead(&self, detector: &FailureDetector, now: Duration) -> Vec<(Straggler, Duration)> {
-        if self.clocks.mode == SyncMode::Asp || self.clocks.present().next().is_none() {
-            return Vec::new();
+        let asked = (of.pusher, of.incarnation);
+        let known = if of.pusher == 0 { (member.pusher, member.incarnation) } else { asked };
+        let straggler = Straggler { rank, clock: member.clock, incarnation: known.1, pusher: known.0 };
+        let is_watched = |worker: &WorkerIncarnation| detector.signs(*worker, now).is_some();
+        let Some(worker) = worker_of(known.0, known.1).filter(is_watched) else {
+            // It has not come here since the group began.
+            let waited = detector.clock(now).saturating_sub(self.since);
+            let is_dead = waited > self.limits.silence;
+            return (if is_dead { Verdict::Silent(waited) } else { Verdict::Alive }, straggler);
+        };
+        // It is fenced here. Whoever was told may have died before it had fenced it everywhere.
+        if self.clocks.is_fenced(rank, known.1) {
+            return (Verdict::Silent(detector.silence(worker, now)), straggler);
         }
-        let verdict = |straggler| (straggler, self.verdict(&straggler, detector, now));
-        let dead = self.clocks.stragglers().map(verdict).filter(|(_, verdict)| verdict.is_dead());
-        dead.map(|(straggler, verdict)| (straggler, verdict.in_words().0)).collect()
+        (detector.verdict(worker, true, now), straggler)
     }
 }
 
@@ -102,39 +94,44 @@ impl ServerTables {
         }
     }
 
-    /// Fences the dead workers for which groups wait. Returns whom to tell: one worker, which fences the dead one at
-    /// all other threads. In a group that needs every worker (`strict`) nobody is fenced, and all are told, and end.
-    fn give_up_dead_workers(&mut self, now: Duration) -> Vec<LossReport> {
-        let mut reports = Vec::new();
-        for number in self.all.numbers() {
-            let Some(group) = self.all.get(number).and_then(|table| table.group.as_ref()) else {
-                continue;
-            };
-            let (strict, dead) = (group.strict, group.dead(&self.detector, now));
-            for (Straggler { rank, clock, incarnation, pusher }, time) in dead {
-                let present = self.all[number].group.iter().flat_map(|group| group.clocks.present());
-                let told: Vec<u32> =
-                    present.take(if strict { usize::MAX } else { 1 }).map(|(_, session)| session).collect();
-                let fenced = if strict {
-                    Ok(())
-                } else {
-                    self.fence_worker(number as u32, rank, (pusher, incarnation), now)
-                };
-                if let Err(failure) = fenced {
-                    // It is tried again: the disk may have space then.
-                    if let (RequestFailure::Refused(_, why), Some(kept_back)) =
-                        (failure, self.log_limiter.allow(now))
-                    {
-                        tracing::warn!(rank, incarnation, why, kept_back, "a dead worker cannot be fenced");
-                    }
-                    continue;
-                }
-                let silent_ms = time.as_millis() as u64;
-                let lost = LostV1 { table: number as u32, rank, clock, pusher, incarnation, silent_ms };
-                reports.extend(told.into_iter().map(|session| LossReport { session, lost }));
-            }
+    /// Says whether a worker for which another one waits, at whatever thread, is dead. A dead one is fenced here.
+    pub(super) fn answer_await(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Duration,
+        transmit: &mut Transmit,
+    ) -> RequestOutcome {
+        AwaitFrame::decode(&frame.head)?;
+        let of = match control::open::<AwaitV1>(frame.payload) {
+            Ok(of) => of,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        if self.thread() != 0 {
+            return refuse(Refusal::Unknown, "thread 0 of a server decides which workers are dead");
         }
-        reports
+        // The answer must reach the worker.
+        transmit.reserve(0).ok_or(Full)?;
+        self.detector.wake(now);
+        let dead = self.dead_member(&of, now)?;
+        answer(frame, AwaitedFrame {}, &control::seal(&AwaitedV1 { dead }), transmit)
+    }
+
+    /// The worker that is asked for, if it is dead. It is fenced here, unless its group needs every worker (`strict`):
+    /// then whoever waits for it ends.
+    fn dead_member(&mut self, of: &AwaitV1, now: Duration) -> Result<Option<DeadMemberV1>, RequestFailure> {
+        let named = |number: &usize| self.all[*number].schema.name == of.table;
+        let Some(number) = self.all.numbers().into_iter().find(named) else { return Ok(None) };
+        let Some(group) = &self.all[number].group else { return Ok(None) };
+        let (verdict, Straggler { rank, clock, incarnation, pusher }) =
+            group.verdict(of, &self.detector, now);
+        if !verdict.is_dead() {
+            return Ok(None);
+        }
+        if !group.strict {
+            self.fence_worker(number as u32, rank, (pusher, incarnation), now)?;
+        }
+        let silent_ms = verdict.in_words().0.as_millis() as u64;
+        Ok(Some(DeadMemberV1 { rank, clock, pusher, incarnation, silent_ms }))
     }
 
     /// Whether a request of this worker over a table can wait for others. It waits for itself if all steps before its
@@ -151,24 +148,5 @@ impl ServerTables {
         let Straggler { rank, clock, incarnation, pusher } = clocks.behind()?;
         let here = matches!(clocks.ranks[rank as usize].state, ClockState::Here(_));
         Some(control::seal_as(2, &WaitsV2 { table: number, rank, clock, pusher, incarnation, here }))
-    }
-}
-
-impl<N: Net> ShardThread<N> {
-    /// Fences dead workers, and tells others, if a request waits here. If none does, slow workers keep their places.
-    pub(super) fn give_up_dead_workers(&mut self, now: Duration) {
-        // A request over one table may wait behind one over another.
-        if !self.sessions.iter().flatten().any(Session::is_waiting) {
-            return;
-        }
-        for LossReport { session: number, lost } in self.tables.give_up_dead_workers(now) {
-            let of_it = |session: &Option<Session<N::Stream>>| {
-                session.as_ref().is_some_and(|session| session.pusher().session == number)
-            };
-            let Some(token) = self.sessions.iter().position(of_it) else { continue };
-            if self.sessions[token].as_mut().is_some_and(|session| session.report_loss(&lost)) {
-                self.enqueue(token);
-            }
-        }
     }
 }

@@ -16,8 +16,8 @@ use super::subscriptions::Subscriptions;
 use super::tables::ServerTables;
 use crate::counters::{Carrier, RequestKind, ThreadCounters};
 use crate::error::Refusal;
-use crate::frames::control::{self, HelloV1, LostV1, WelcomeV1};
-use crate::frames::{FrameKind, LostFrame, WelcomeFrame};
+use crate::frames::WelcomeFrame;
+use crate::frames::control::{HelloV1, WelcomeV1};
 use crate::limits::{CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAMES_PER_TURN, REST_TIME};
 use crate::log_limiter::LogLimiter;
 use crate::runs::Registry;
@@ -432,14 +432,6 @@ impl<S: Stream> Session<S> {
             self.times.excuse_wait(now);
         }
         self.replies.report_wait(tables, self.link.transmit(), now)
-    }
-
-    /// Tells the worker that another one is dead. `true`: the link has something to send.
-    pub(super) fn report_loss(&mut self, lost: &LostV1) -> bool {
-        if self.blocked || !self.buffers.reserve(&mut self.link) {
-            return false;
-        }
-        self.link.transmit().send_copy(LostFrame {}.encode(0), &control::seal(lost)).is_ok()
     }
 
     /// A request of this session waits for other workers.

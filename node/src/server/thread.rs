@@ -461,6 +461,8 @@ impl<N: Net> ShardThread<N> {
     /// Once in [`TICK`]: ends sessions that are overdue, frees the memory of idle ones, and updates the gauges.
     fn tick(&mut self, now: Duration) {
         self.next_tick = now + TICK;
+        let standing = self.tables.standing.as_ref();
+        self.tables.detector.hold_back(standing.is_some_and(|standing| standing.is_silent(now)), now);
         self.tables.detector.wake(now);
         self.tables.cuts.absences.wake(self.tables.detector.clock(now));
         self.counters.tick(self.settings.thread);
@@ -478,7 +480,6 @@ impl<N: Net> ShardThread<N> {
             }
         }
         self.tables.forget_clients(now);
-        self.give_up_dead_workers(now);
         self.resume_group_waiters();
         if let Some(runs) = &mut self.runs
             && let Err((_, why)) = runs.give_up_dead_workers(now)

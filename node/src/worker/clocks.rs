@@ -2,16 +2,19 @@
 //! thread behind the pushes of each step. Its pulls wait for slower workers.
 
 use super::Worker;
+use super::awaited::deciding_server;
 use super::in_flight::{ControlInFlight, PullPart, Request, RequestWork};
+use super::peer::Peer;
 use super::relayout::Relayout;
 use super::tables::{ControlRequest, Recipients, TableId};
 use crate::error::WorkerError;
-use crate::frames::control::{self, JoinedV1, LostV1, WaitsV2};
+use crate::frames::control::{self, JoinedV1, WaitsV2};
 use crate::frames::{FenceFrame, FrameKind, JoinFrame, LeaveFrame, TickFrame, UnsentFrame};
-use crate::limits::{WAITS_LOGGED, WAITS_SILENCE};
+use crate::limits::{STEP_CREDIT_MIN, WAITS_LOGGED, WAITS_SILENCE};
 use crate::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet_core::NO_CLOCK;
 use gannet_transport::Net;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How a worker keeps step over one table.
@@ -23,15 +26,6 @@ pub(super) struct TableClock {
     open: bool,
     /// Pushes that arrived too late for their step, until a call takes them.
     late: Vec<u64>,
-    /// Dead workers that this one must fence, or is fencing.
-    fences: Vec<Fencing>,
-}
-
-/// A dead worker that a server has reported to this one.
-struct Fencing {
-    lost: LostV1,
-    /// The fences have been queued.
-    begun: bool,
 }
 
 /// A slow worker that this one waits for.
@@ -118,10 +112,9 @@ impl<N: Net> Worker<N> {
             peer.steps.clocks[table.0] = (joined.clock, 0);
             clock = clock.max(joined.clock);
         }
-        let (late, fences) = (Vec::new(), Vec::new());
-        self.tables[table.0].group = Some(TableClock { sync, clock, open: false, late, fences });
+        self.tables[table.0].group = Some(TableClock { sync, clock, open: false, late: Vec::new() });
         let links: Vec<usize> = self.links_now().collect();
-        links.into_iter().try_for_each(|link| self.reserve_for_fences(link))?;
+        links.into_iter().try_for_each(|link| self.check_credit(link))?;
         // In groups with a lower clock this worker has no pushes for the steps up to it.
         self.send_clock(table, clock, true)?;
         Ok(clock)
@@ -219,10 +212,7 @@ impl<N: Net> Worker<N> {
         let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
         for (chunk, number) in links.into_iter().enumerate() {
             let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
-            match frame.kind() {
-                FenceFrame::KIND => self.peers[number].enqueue_first(request, now),
-                _ => self.peers[number].enqueue(request, now),
-            }
+            self.peers[number].enqueue(request, now);
             self.send(number)?;
         }
         Ok(())
@@ -255,9 +245,15 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// How often each server thread must hear of this worker while it keeps step. The worker may wait at one of them
-    /// and have no requests for the others, which would otherwise take it for dead.
-    pub(super) fn heartbeat_every(&self) -> Duration {
+    /// How often the thread behind this link must hear of this worker while it keeps step. The deciding thread would
+    /// otherwise take a worker for dead that waits elsewhere.
+    pub(super) fn heartbeat_every(&self, link: usize) -> Duration {
+        let peer = &self.peers[link];
+        if peer.thread != 0
+            || deciding_server(&self.config) != Some(&peer.addr) && self.config.places.is_none()
+        {
+            return Duration::MAX;
+        }
         let timeouts = self.tables.iter().filter_map(|table| table.group.as_ref());
         timeouts.map(|group| group.sync.worker_timeout / 3).min().unwrap_or(Duration::MAX)
     }
@@ -304,7 +300,7 @@ impl<N: Net> Worker<N> {
     /// all of it, so a step that exceeds the link's credit would wait for ever. That can happen when one thread now
     /// owns the shards of several.
     pub(super) fn recount_step(&mut self, number: usize) -> Result<(), WorkerError> {
-        self.reserve_for_fences(number)?;
+        self.check_credit(number)?;
         let in_step = self.is_in_step();
         let Worker { peers, flights, tables, .. } = self;
         let peer = &mut peers[number];
@@ -329,24 +325,18 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Reserves a part of a link's credit for fences. In synchronous steps every request in flight may wait for dead
-    /// workers, and each of those must be fenced in each table.
-    fn reserve_for_fences(&mut self, number: usize) -> Result<(), WorkerError> {
-        let groups = self.tables.iter().filter_map(|table| table.group.as_ref());
-        let workers =
-            groups.filter(|group| group.sync.mode.is_bsp()).map(|group| group.sync.workers as usize);
-        let fences: usize = workers.sum();
-        let peer = &mut self.peers[number];
-        // Half of the credit is for a step, which its clock ends.
-        let least = 2 * fences + 2;
-        if fences > 0 && peer.link.is_some() && peer.requests.credit.frames < least {
+    /// Refuses a link on which no synchronous step can be made.
+    fn check_credit(&self, number: usize) -> Result<(), WorkerError> {
+        let peer = &self.peers[number];
+        let is_bsp = |clock: &TableClock| clock.sync.mode.is_bsp();
+        let is_in_bsp = self.tables.iter().any(|table| table.group.as_ref().is_some_and(is_bsp));
+        if is_in_bsp && peer.link.is_some() && peer.requests.credit.frames < STEP_CREDIT_MIN {
             let (name, frames) = (&peer.name, peer.requests.credit.frames);
             return Err(WorkerError::Call(format!(
-                "a job in synchronous steps (--sync bsp) needs two requests in flight for each worker and table, and two \
-                 more: {least} here; {name} allows {frames}: start it with --credit-requests {least} or more"
+                "a job in synchronous steps (--sync bsp) needs {STEP_CREDIT_MIN} requests in flight, and {name} allows \
+                 {frames}: start it with --credit-requests {STEP_CREDIT_MIN} or more"
             )));
         }
-        peer.requests.fences = fences;
         Ok(())
     }
 
@@ -421,42 +411,19 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// A server has reported a dead worker over this link. The next turn of the worker fences it.
-    pub(super) fn note_lost_worker(&mut self, link: usize, lost: LostV1) {
-        let here = self.peers[link].session.tables.iter().position(|&table| table == lost.table);
-        let group = here.and_then(|table| self.tables[table].group.as_mut());
-        let Some(group) = group.filter(|group| group.sync.rank != lost.rank) else { return };
-        let is_same =
-            |known: &Fencing| (known.lost.rank, known.lost.incarnation) == (lost.rank, lost.incarnation);
-        if !group.fences.iter().any(is_same) {
-            group.fences.push(Fencing { lost, begun: false });
-        }
+    /// For whom requests over each table wait, as the servers last reported.
+    pub(super) fn awaited(&self) -> BTreeSet<(usize, u32, u64, u64)> {
+        let waits = |peer: &Peer<N::Stream>| {
+            let waits = peer.steps.waits.as_ref()?;
+            let table = peer.session.tables.iter().position(|&table| table == waits.table)?;
+            Some((table, waits.rank, waits.pusher, waits.incarnation))
+        };
+        self.peers.iter().filter_map(waits).collect()
     }
 
-    /// Fences the dead workers that servers have reported, at all server threads. A strict group fails instead.
-    pub(super) fn fence_lost_workers(&mut self) -> Result<(), WorkerError> {
-        for table in 0..self.tables.len() {
-            let Some(group) = &mut self.tables[table].group else { continue };
-            let Some(fence) = group.fences.iter_mut().find(|fence| !fence.begun) else { continue };
-            fence.begun = true;
-            let LostV1 { rank, clock, pusher, incarnation, silent_ms, .. } = fence.lost;
-            if group.sync.strict {
-                let silent = Duration::from_millis(silent_ms);
-                return Err(WorkerError::WorkerLost { rank, clock, silent });
-            }
-            tracing::warn!(rank, clock, "a worker is dead (--worker-timeout): the others go on without it");
-            self.request_all(TableId(table), &FenceFrame { table: 0, index: rank, pusher, incarnation })?;
-        }
-        Ok(())
-    }
-
-    /// All server threads have answered a fence. A server that still waits for the dead worker reports it again.
-    pub(super) fn end_fence(&mut self, control: &ControlInFlight) {
-        let (Some(table), Some(frame)) = (control.table, control.frame.get::<FenceFrame>()) else { return };
-        let Some(group) = &mut self.tables[table].group else { return };
-        let of_it =
-            |known: &Fencing| (known.lost.rank, known.lost.incarnation) == (frame.index, frame.incarnation);
-        group.fences.retain(|known| !of_it(known));
+    /// Whether the workers that keep step over a table need each of them.
+    pub(super) fn needs_all(&self, table: usize) -> bool {
+        self.tables[table].group.as_ref().is_some_and(|group| group.sync.strict)
     }
 
     /// Has every server refuse what an incarnation of a worker, and those before it, push to a table. Returns when all

@@ -4,6 +4,7 @@
 //! flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. The worker makes a lost link again,
 //! trying for as long as `peer_timeout`. It then resends unacknowledged requests; a server applies each push once.
 
+mod awaited;
 mod births;
 mod builder;
 mod cache;
@@ -78,6 +79,7 @@ use crate::runs::RunId;
 use crate::sharded_keys::ShardedKeys;
 use crate::spin::Spin;
 use crate::token::Token;
+use awaited::AwaitedLink;
 use cache::Caching;
 use clocks::TableClock;
 use gannet_core::Schema;
@@ -161,6 +163,9 @@ pub struct WorkerConfig {
     pub places: Option<Places>,
     /// The run whose tables the worker opens: its name goes before theirs. `None`: table names are used as they are.
     pub run: Option<RunId>,
+    /// The server that keeps the registry of the run ([`RunClient::server`](crate::RunClient::server)): it decides which
+    /// workers are dead. `None`: the server of place 0, or the one whose address comes first in the order of text.
+    pub registry: Option<String>,
 }
 
 impl WorkerConfig {
@@ -186,6 +191,7 @@ impl WorkerConfig {
             one_sided: OneSided::Auto,
             places: None,
             run: None,
+            registry: None,
         }
     }
 }
@@ -356,6 +362,8 @@ pub struct Worker<N: Net> {
     spin: Spin,
     /// The worker and clock that the log last said this one waits for, and when.
     wait_logged_at: Option<(u32, u64, Duration)>,
+    /// Over which it asks whether a worker for which it waits is dead.
+    awaited_link: AwaitedLink<N>,
     prng: Prng,
 }
 
@@ -414,6 +422,7 @@ impl<N: Net> Worker<N> {
             paths: PathChoices::default(),
             spin,
             wait_logged_at: None,
+            awaited_link: AwaitedLink::default(),
         };
         for server in 0..worker.config.servers.len() {
             worker.connect_server(server as u32)?;

@@ -13,7 +13,7 @@ use super::replies::{self, ReplyContext, ReplyResult};
 use super::request_queue::RequestQueue;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::frames::{self, DeltaFrame, FrameKind, LostFrame, WaitsFrame};
+use crate::frames::{self, DeltaFrame, FrameKind, WaitsFrame};
 use gannet_transport::{Filled, Link, Stream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,12 +81,6 @@ impl<S: Stream> Peer<S> {
         self.requests.queue.push_back(request);
     }
 
-    /// Queues a request before all that are not posted: they may wait for its reply.
-    pub(super) fn enqueue_first(&mut self, request: Request, now: Duration) {
-        self.note_first_request(now);
-        self.requests.insert_unposted(request);
-    }
-
     /// The time limit of a peer that had nothing to do begins with its first request.
     fn note_first_request(&mut self, now: Duration) {
         if self.requests.queue.is_empty() {
@@ -130,7 +124,6 @@ impl<S: Stream> Peer<S> {
                 results.push(ReplyResult::Waits);
                 health.note_report(now);
             }
-            LostFrame::KIND => results.push(ReplyResult::Lost(replies::lost(&frame, &self.name)?)),
             DeltaFrame::KIND => {
                 let payload = bytemuck::cast_slice(frame.payload).to_vec();
                 results.push(ReplyResult::Delta(Box::new(Delta { head: frame.head, payload })));

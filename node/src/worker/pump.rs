@@ -9,8 +9,7 @@ use super::replies::ReplyResult;
 use crate::error::{Refusal, WorkerError};
 use crate::frames::control::{self, RefusedV1};
 use crate::frames::{
-    self, FenceFrame, FrameKind, ImagesFrame, PingFrame, RefusedFrame, RegionsFrame, SubscribeFrame,
-    UnsentFrame,
+    self, FrameKind, ImagesFrame, PingFrame, RefusedFrame, RegionsFrame, SubscribeFrame, UnsentFrame,
 };
 use crate::limits::{LOSSES_TOGETHER, OWN_SLEEP, PLACE_SILENCE, SPIN_FRAME_BYTES};
 use gannet_transport::{Net, Poll};
@@ -174,7 +173,6 @@ impl<N: Net> Worker<N> {
                 request.index
             }
             ReplyResult::Waits => return self.log_wait(number),
-            ReplyResult::Lost(lost) => return self.note_lost_worker(number, lost),
             ReplyResult::Delta(delta) => {
                 if !self.take_delta(number, &delta) {
                     let why = "unreadable changes of rows".to_owned();
@@ -222,9 +220,6 @@ impl<N: Net> Worker<N> {
                     self.log_loss(number, &error.to_string(), now);
                     self.end_link(number, error.to_string(), false, now);
                 }
-            }
-            Some((_, RequestWork::Control(control))) if control.kind() == FenceFrame::KIND => {
-                self.end_fence(&control);
             }
             _ => {}
         }
@@ -290,8 +285,7 @@ impl<N: Net> Worker<N> {
         let waits = self.peers.iter().find_map(|peer| peer.steps.waits.as_ref());
         self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
         self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
-        self.fence_lost_workers()?;
-        let heartbeat_every = self.heartbeat_every();
+        self.ask_for_awaited(now)?;
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             if !peer.is_wanted() {
@@ -299,7 +293,7 @@ impl<N: Net> Worker<N> {
             }
             let silent = now.saturating_sub(peer.health.good_at.max(peer.health.linked_at));
             if peer.requests.queue.is_empty() && peer.link.is_some() {
-                if silent >= peer.requests.credit.ping_after.min(heartbeat_every) {
+                if silent >= peer.requests.credit.ping_after.min(self.heartbeat_every(number)) {
                     self.ping(number, now)?;
                 }
                 continue;

@@ -6,7 +6,7 @@ use super::one_sided::OneSidedReads;
 use super::request_queue::RequestQueue;
 use crate::counters::WorkerCounters;
 use crate::error::{Refusal, WorkerError};
-use crate::frames::control::{self, LostV1, RefusedV1, WaitsV2};
+use crate::frames::control::{self, RefusedV1, WaitsV2};
 use crate::frames::{
     AckFrame, FrameError, FrameKind, RefusedFrame, RowsFrame, TickFrame, TickedFrame, answer_to,
 };
@@ -23,8 +23,6 @@ pub(super) enum ReplyResult {
     Waits,
     /// It is no reply: rows to which the worker subscribes have changed.
     Delta(Box<Delta>),
-    /// It is no reply: this worker must fence a dead one.
-    Lost(LostV1),
 }
 
 /// What the handling of a reply needs of its peer.
@@ -52,12 +50,6 @@ pub(super) fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result
         return Err(nonsense("a report that a request waits, but none was sent".into()));
     }
     control::open_as(2, frame.payload).map_err(|error| nonsense(error.to_string()))
-}
-
-/// Reads the server's report of a dead worker.
-pub(super) fn lost(frame: &Frame<'_>, peer: &Arc<str>) -> Result<LostV1, WorkerError> {
-    let nonsense = |what| WorkerError::Protocol { peer: peer.clone(), what };
-    control::open(frame.payload).map_err(|error| nonsense(error.to_string()))
 }
 
 /// Handles a reply. Returns which of the posted requests it answers.

@@ -35,18 +35,11 @@ pub(super) struct RequestQueue {
     /// Ids of the posted requests whose payload the link has not sent completely.
     pub(super) unsent: VecDeque<u64>,
     pub(super) credit: Credit,
-    /// Requests of the credit that only fences may use: the requests that use the rest may wait for them.
-    pub(super) fences: usize,
     /// The credit is used up, and a request waits for it.
     short: bool,
 }
 
 impl RequestQueue {
-    /// Puts a request before all that are not posted: they may wait for its reply.
-    pub(super) fn insert_unposted(&mut self, request: Request) {
-        self.queue.insert(self.posted, request);
-    }
-
     /// Whether the newest request, a pull, may wait for others: the server's thread has enough to do, and one system
     /// call then sends them all.
     pub(super) fn may_wait(&self) -> bool {
@@ -74,11 +67,7 @@ impl RequestQueue {
             while self.posted < self.queue.len() {
                 let request = self.queue[self.posted];
                 let sum = self.posted_bytes + u64::from(request.bytes);
-                let fences = flights.kind(request.index) == Some(FenceFrame::KIND);
-                let (reserved, bytes_max) =
-                    if fences { (0, u64::MAX) } else { (self.fences, self.credit.bytes) };
-                let frames = self.credit.frames.saturating_sub(reserved);
-                if self.posted > 0 && (self.posted >= frames || sum > bytes_max) {
+                if self.posted > 0 && (self.posted >= self.credit.frames || sum > self.credit.bytes) {
                     counters.credit_waits.add(u64::from(!std::mem::replace(&mut self.short, true)));
                     break;
                 }

@@ -126,7 +126,15 @@ fn two_are_left(mode: SyncMode) {
         let (mut stopped_at, mut is_killed, mut is_restarted, mut turns) = (None, false, false, 0);
         while steppers.iter().any(|stepper| !stepper.done) {
             turns += 1;
-            assert!(turns < 200_000, "seed {seed}: no end");
+            let state: Vec<_> = if turns < 200_000 {
+                Vec::new()
+            } else {
+                steppers.iter().map(|s| (s.member.rank, s.done, s.place())).collect()
+            };
+            assert!(
+                turns < 200_000,
+                "seed {seed}: no end: {stops} stops, {killed} is killed {is_killed}: {state:?}"
+            );
             sim.run(Duration::from_millis(prng.below(20)));
             let since = stopped_at.map_or(Duration::ZERO, |at| sim.now().saturating_sub(at));
             if since > killed_after && !std::mem::replace(&mut is_killed, true) {
