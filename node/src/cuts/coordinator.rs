@@ -3,6 +3,7 @@
 
 use super::cut_manifest::manifest;
 use super::frozen::Frozen;
+use super::half_fenced::half_fenced;
 use super::messages::*;
 use super::owner::{birth, must_be_their_directory, must_be_their_run, savers_of};
 use super::torn::give_up_gone;
@@ -12,7 +13,7 @@ use crate::random::draw_number;
 use crate::worker::{NO_INCARNATION, Worker, WorkerConfig};
 use gannet_core::{CheckpointDir, Draft, JobManifest, NewestCheckpoints, ShardCut};
 use gannet_transport::{Net, Poll};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often the coordinator asks.
@@ -285,11 +286,15 @@ fn freeze<N: Net>(
     let limit = options.freeze.min(CUT_FREEZE_MAX);
     let until = net.now() + limit;
     let mut replies = worker.cut_step(cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
-    let (mut asked, mut before) = (0, None);
+    let (mut asked, mut before, mut fenced) = (0, None, BTreeSet::new());
     loop {
         let state = Frozen::of(&replies, &options.batch_tables)?;
         if state.is_whole() {
-            return Ok(replies);
+            let pushers: Vec<_> = half_fenced(&replies).into_iter().filter(|of| fenced.insert(*of)).collect();
+            if pushers.is_empty() {
+                return Ok(replies);
+            }
+            worker.cut_step(cut, &CutActionV1::GiveUp { pushers })?;
         }
         if net.now() >= until {
             return Err(WorkerError::Cut(format!(

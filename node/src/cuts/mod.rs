@@ -22,11 +22,13 @@
 //!
 //! A push stays incomplete for good if its pusher is gone. When every thread says so, the coordinator has the pusher
 //! fenced in every shard. A fence takes the place of the push in the shard's entry of the pusher. So the push is ended
-//! on all shards alike: those that have rows of it keep them, and none applies more.
+//! on all shards alike: those that have rows of it keep them, and none applies more. A coordinator may die when only
+//! some threads have the fence. The next one finds that, and fences the pusher on the others before it marks the cut.
 
 mod coordinator;
 mod cut_manifest;
 mod frozen;
+mod half_fenced;
 mod messages;
 mod owner;
 mod torn;

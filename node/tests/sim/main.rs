@@ -41,6 +41,7 @@ mod small_pulls;
 mod step_budget;
 mod sync;
 mod thread_changes;
+mod torn_pushes;
 mod waiting;
 
 #[path = "../model/mod.rs"]

@@ -4,7 +4,7 @@
 
 mod cluster;
 mod history;
-mod mortal;
+pub(crate) mod mortal;
 mod restored;
 mod trainer;
 

@@ -15,11 +15,23 @@ struct Killed;
 pub struct Mortal {
     sim: Sim,
     left: Rc<Cell<u64>>,
+    /// A server that does not get what was sent to it just before.
+    loses: Rc<str>,
 }
 
 impl Mortal {
     pub fn new(sim: &Sim, waits: u64) -> Mortal {
-        Mortal { sim: sim.clone(), left: Rc::new(Cell::new(waits)) }
+        Mortal::losing(sim, waits, "")
+    }
+
+    /// As it dies, the connections to a server break, and what is on its way there is lost.
+    pub fn losing(sim: &Sim, waits: u64, server: &str) -> Mortal {
+        Mortal { sim: sim.clone(), left: Rc::new(Cell::new(waits)), loses: server.into() }
+    }
+
+    /// How many waits are left.
+    pub fn left(&self) -> u64 {
+        self.left.get()
     }
 }
 
@@ -56,7 +68,7 @@ impl Net for Mortal {
     }
 
     fn poll(&self) -> Result<MortalPoll, NetError> {
-        Ok(MortalPoll { poll: self.sim.poll()?, left: self.left.clone() })
+        Ok(MortalPoll { poll: self.sim.poll()?, of: self.clone() })
     }
 
     fn now(&self) -> Duration {
@@ -67,7 +79,7 @@ impl Net for Mortal {
 /// Counts the waits.
 pub struct MortalPoll {
     poll: SimPoll,
-    left: Rc<Cell<u64>>,
+    of: Mortal,
 }
 
 impl Poll for MortalPoll {
@@ -92,9 +104,12 @@ impl Poll for MortalPoll {
     }
 
     fn wait(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), NetError> {
-        match self.left.get().checked_sub(1) {
-            Some(left) => self.left.set(left),
-            None => kill(),
+        match self.of.left.get().checked_sub(1) {
+            Some(left) => self.of.left.set(left),
+            None => {
+                self.of.sim.reset_all(&self.of.loses);
+                kill()
+            }
         }
         self.poll.wait(timeout, events)
     }
