@@ -390,6 +390,8 @@ pub const RESTORE_LOOKS_MAX: u32 = 100;
 pub const UNDONE_WAIT: Duration = Duration::from_secs(2);
 /// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.
 pub const ORPHAN_LEASES: u32 = 5;
+/// A server that finds another job under the name of its own waits so many leases whether the servers of that live.
+pub const STRANGER_LEASES: u32 = 3;
 /// A backup that has been away from the registry of servers for so many leases loses its slot to another server.
 pub const BACKUP_AWAY_LEASES: u32 = 3;
 /// So does one that could not be reached or filled so many times, counted for each thread of its owner.

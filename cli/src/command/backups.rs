@@ -225,6 +225,7 @@ impl<'a> Membership<'a> {
             job: name,
             place: (at as u32, hosts.len() as u32),
             addr: own.to_owned(),
+            servers: hosts,
             is_backup: place.is_none(),
             backups,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),

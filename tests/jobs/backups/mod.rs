@@ -10,6 +10,7 @@ mod learners;
 mod lost;
 mod replaced;
 mod restored;
+mod strangers;
 
 use crate::world::until;
 use cluster::{Cluster, Setup};
