@@ -45,8 +45,7 @@ need_python() {
     command -v python3-config >/dev/null 2>&1 || install "Python's library" python3-dev python3-devel python3-dev
 }
 
-# What the feature `etcd` is built with, and the server that its tests start.
+# The server that the tests of the feature `etcd` start.
 need_etcd() {
-    command -v protoc >/dev/null 2>&1 || install protoc protobuf-compiler protobuf-compiler protoc || return 1
     command -v etcd >/dev/null 2>&1 || install etcd etcd-server etcd etcd
 }

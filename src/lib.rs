@@ -199,10 +199,10 @@ pub mod job {
 pub mod backups {
     pub use gannet_node::limits::RUN_KEPT;
     pub use gannet_node::{
-        BackupStatus, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
-        GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss, PlaceFolderError,
-        PlaceStatus, Places, PlacesForgotten, RemoteCoordinator, ReplicationMode, forget_places, generation,
-        members, place, places, refuse_without_coordinator,
+        BackupStatus, Coordinator, CoordinatorAddr, CoordinatorEntry, CoordinatorError, CoordinatorPage,
+        CoordinatorWrite, GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss,
+        PlaceFolderError, PlaceStatus, Places, PlacesForgotten, RemoteCoordinator, ReplicationMode,
+        forget_places, generation, members, place, places, refuse_without_coordinator,
     };
     #[cfg(feature = "etcd")]
     pub use gannet_node::{EtcdCoordinator, EtcdTls};

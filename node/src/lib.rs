@@ -36,7 +36,8 @@ mod worker;
 #[cfg(feature = "cloud")]
 pub use cloud::{BucketError, open_bucket};
 pub use coordinator::{
-    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite, MemoryCoordinator,
+    Coordinator, CoordinatorAddr, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
+    MemoryCoordinator,
 };
 #[cfg(feature = "etcd")]
 pub use coordinator::{EtcdCoordinator, EtcdTls};

@@ -403,6 +403,8 @@ pub const ORPHAN_LEASES: u32 = 5;
 /// A server that has taken a place acknowledges nothing for so many leases, if it has not filled the other backups until
 /// then. Then it goes on without them.
 pub const KEPT_LEASES: u32 = 1;
+/// A server that finds another job under the name of its own waits so many leases whether the servers of that live.
+pub const STRANGER_LEASES: u32 = 3;
 /// A backup that has been away from the registry of servers for so many leases loses its slot to another server.
 pub const BACKUP_AWAY_LEASES: u32 = 3;
 /// So does one that could not be reached or filled so many times, counted for each thread of its owner.

@@ -31,6 +31,8 @@ def connect(
     *,
     token_file: Optional[PathLike] = None,
     tls_ca: Optional[PathLike] = None,
+    coordinator: Optional[str] = None,
+    run: Optional[str] = None,
     transport: str = "auto",
     timeout: float = 60.0,
     rank: Optional[int] = None,
@@ -46,6 +48,10 @@ def connect(
         servers: The address of each server, `"HOST:PORT"`, in any order. A string may hold several, with commas.
         token_file: The file with the token that the servers share with their workers.
         tls_ca: Speak TLS, and trust servers whose certificate an authority in this file (PEM) has signed.
+        coordinator: The `--coordinator` of the servers: `"HOST:PORT"` of a `gannet scheduler`, or
+            `"etcd://HOST:PORT,..."`. The client asks it where a place is when its server has died, and goes on there.
+            `servers` are then the `--ps-hosts` of the job, also when other servers have their places.
+        run: The `--run` of the servers, under which the coordinator knows them. Default: `"default"`, as theirs.
         transport: `"auto"` (shared memory on this host, else TCP), `"tcp"` or `"shm"`.
         timeout: Seconds that a server may be away, or leave a request unanswered, before a call fails.
         rank: This worker's number, from 0, for a worker that keeps its number when it is started again. No other
@@ -69,6 +75,8 @@ def connect(
     """
     asked = connecting(
         servers,
+        coordinator=coordinator,
+        run=run,
         rank=rank,
         timeout=timeout,
         transport=transport,
@@ -88,6 +96,8 @@ def connecting(
     *,
     token_file: Optional[PathLike] = None,
     tls_ca: Optional[PathLike] = None,
+    coordinator: Optional[str] = None,
+    run: Optional[str] = None,
     transport: str = "auto",
     timeout: float = 60.0,
     rank: Optional[int] = None,
@@ -105,6 +115,8 @@ def connecting(
             raise TypeError(f"servers has a {type(host).__name__}; strings 'HOST:PORT' are wanted")
     return {
         "servers": [host.strip() for host in hosts],
+        "coordinator": None if coordinator is None else text("coordinator", coordinator, "127.0.0.1:7700"),
+        "run": None if run is None else text("run", run, "default"),
         "rank": None if rank is None else whole("rank", rank, 0, 2**32 - 1),
         "timeout": real("timeout", timeout),
         "transport": text("transport", transport, "auto"),

@@ -13,6 +13,8 @@ _Described = tuple[str, list[float]]
 
 class Connecting(TypedDict):
     servers: list[str]
+    coordinator: Optional[str]
+    run: Optional[str]
     rank: Optional[int]
     timeout: float
     transport: str

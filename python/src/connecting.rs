@@ -2,20 +2,32 @@
 //! beyond loopback are those of the command (cli/src/command/security.rs).
 
 use crate::failure::{CallFailure, with_arguments};
+use gannet::backups::{
+    Coordinator, CoordinatorAddr, CoordinatorError, EtcdCoordinator, EtcdTls, Places, RemoteCoordinator,
+};
+use gannet::runs::RunId;
 use gannet::security::{TlsClient, Token};
 use gannet::transport::Transport;
 use gannet::worker::{NEXT_INCARNATION, OneSided};
 use gannet::{Transports, WorkerConfig};
 use pyo3::FromPyObject;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// The run without a name, as of the command.
+const DEFAULT_RUN: &str = "default";
 
 /// The arguments.
 #[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Connecting {
     servers: Vec<String>,
+    /// Says which server has which place, as the flag `--coordinator` names it.
+    coordinator: Option<String>,
+    /// The run of the servers: the name under which the coordinator knows them.
+    run: Option<String>,
     /// `None`: a number that no worker has.
     rank: Option<u32>,
     /// Seconds.
@@ -40,7 +52,8 @@ impl Connecting {
 
 /// Checks the arguments, and reads the files.
 pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), CallFailure> {
-    let Connecting { servers, rank, timeout, transport, token_file, insecure, .. } = asked;
+    let Connecting { mut servers, rank, timeout, transport, token_file, insecure, .. } = asked;
+    let coordinator = coordinator_of(asked.coordinator.as_deref(), asked.run.as_deref())?;
     let (ca, name, cert, key) = (asked.tls_ca, asked.tls_name, asked.tls_cert, asked.tls_key);
     check_servers(&servers)?;
     if !(timeout > 0.0 && timeout <= 86_400.0) {
@@ -71,7 +84,11 @@ pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), Ca
     let tls = tls.map_err(|error| unreadable(&error.to_string()))?;
     let token = token_file.as_deref().map(Token::load).transpose();
     let token = token.map_err(|error| unreadable(&error.to_string()))?;
-    if let Some(far) = servers.iter().find(|server| !is_loopback(server))
+    let others = match &coordinator {
+        Some((CoordinatorAddr::Scheduler(addr), _)) => std::slice::from_ref(addr),
+        _ => &[],
+    };
+    if let Some(far) = servers.iter().chain(others).find(|server| !is_loopback(server))
         && !insecure
         && (tls.is_none() || token.is_none())
     {
@@ -84,13 +101,78 @@ pub fn configuration(asked: Connecting) -> Result<(Transports, WorkerConfig), Ca
     if let Some(tls) = tls {
         net = net.with_tls_client(tls);
     }
+    let tls_files = (ca.as_deref(), name.as_deref(), own);
+    let places = coordinator.map(|of| places(of, (&net, token.as_ref()), tls_files, insecure)).transpose()?;
+    if places.is_some() {
+        // The places of a job are in this order.
+        servers.sort();
+    }
     let builder = WorkerConfig::builder(&servers).one_sided(OneSided::Auto);
     let mut config = builder.worker(rank.unwrap_or(0)).peer_timeout(Duration::from_secs_f64(timeout)).build();
     if rank.is_none() {
         config.pusher = 0;
     }
-    (config.incarnation, config.token) = (NEXT_INCARNATION, token);
+    (config.incarnation, config.token, config.places) = (NEXT_INCARNATION, token, places);
     Ok((net, config))
+}
+
+/// The coordinator, and the name of the run there.
+fn coordinator_of(
+    coordinator: Option<&str>,
+    run: Option<&str>,
+) -> Result<Option<(CoordinatorAddr, String)>, CallFailure> {
+    let Some(text) = coordinator else {
+        return match run {
+            None => Ok(None),
+            Some(run) => Err(CallFailure::input(format!(
+                "run is {run:?}, which is the name of the servers' run at their coordinator: give the coordinator, too"
+            ))),
+        };
+    };
+    let addr = CoordinatorAddr::parse(text);
+    let addr = addr.map_err(|why| CallFailure::input(format!("coordinator is {text:?}: {why}")))?;
+    let run = run.unwrap_or(DEFAULT_RUN);
+    RunId::check_name(run).map_err(|why| CallFailure::input(format!("run is {run:?}: {why}")))?;
+    Ok(Some((addr, run.to_owned())))
+}
+
+/// The authority that is trusted, the name in certificates, and the own certificate with its key.
+type TlsFiles<'a> = (Option<&'a Path>, Option<&'a str>, Option<(&'a Path, &'a Path)>);
+
+/// Where the client learns which server has which place.
+fn places(
+    (addr, job): (CoordinatorAddr, String),
+    (net, token): (&Transports, Option<&Token>),
+    (ca, name, own): TlsFiles<'_>,
+    insecure: bool,
+) -> Result<Places, CallFailure> {
+    let failed = |error: CoordinatorError| CallFailure::input(format!("coordinator: {}", error.0));
+    let coordinator: Arc<dyn Coordinator> = match addr {
+        CoordinatorAddr::Scheduler(addr) => {
+            Arc::new(RemoteCoordinator::new(net.clone(), &addr, token.cloned()))
+        }
+        CoordinatorAddr::Etcd { members, has_tls } => {
+            let tls = match (has_tls, ca) {
+                (false, _) => None,
+                (true, Some(ca)) => Some(EtcdTls::load(ca, name, own).map_err(failed)?),
+                (true, None) => {
+                    let text = "coordinator is etcds://...: give tls_ca, the authority that signed etcd's certificates";
+                    return Err(CallFailure::input(text));
+                }
+            };
+            if let Some(far) = members.iter().find(|member| !is_loopback(member))
+                && !has_tls
+                && !insecure
+            {
+                return Err(CallFailure::input(format!(
+                    "member {far} of etcd: beyond loopback TLS is needed: write etcds://..., or give insecure=True on a \
+                     network where you trust everyone"
+                )));
+            }
+            Arc::new(EtcdCoordinator::new(&members, tls).map_err(failed)?)
+        }
+    };
+    Ok(Places { coordinator, job })
 }
 
 /// A file that cannot be used. Messages name the command's flags.

@@ -164,3 +164,28 @@ fn peers_are_greeted_and_left_as_they_were() {
     assert_eq!(done.code, Some(2), "{done:?}");
     assert!(done.err.contains("--token-file") && done.err.contains("--insecure"), "{done:?}");
 }
+
+/// Nobody could tell which features a program has.
+#[test]
+fn neither_the_doctor_nor_the_version_named_the_features() {
+    let all = [
+        ("cloud", cfg!(feature = "cloud")),
+        ("etcd", cfg!(feature = "etcd")),
+        ("rdma", cfg!(feature = "rdma")),
+        ("rdma-dlopen", cfg!(feature = "rdma-dlopen")),
+    ];
+    let built: Vec<&str> = all.iter().filter(|(_, is_built)| *is_built).map(|(name, _)| *name).collect();
+    let version = ok("--version").out;
+    let first = format!(
+        "gannet {}\nbuilt with the features {}; without ",
+        env!("CARGO_PKG_VERSION"),
+        built.join(", ")
+    );
+    assert!(version.starts_with(&first), "{version}");
+    let doctor = report(&run("doctor --json"));
+    assert_eq!(doctor["features"], serde_json::json!(built));
+    let words = of(&doctor, "features")[0]["text"].as_str().unwrap();
+    assert_eq!(version.lines().nth(1), Some(words));
+    let (_, lacking) = words.split_once("; without ").unwrap();
+    assert_eq!(lacking.contains("etcd"), !cfg!(feature = "etcd"), "{words}");
+}

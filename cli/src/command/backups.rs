@@ -9,7 +9,8 @@ use super::security;
 #[cfg(feature = "etcd")]
 use gannet::backups::CoordinatorError;
 use gannet::backups::{
-    Coordinator, MembershipConfig, OnServerLoss, Places, RUN_KEPT, RemoteCoordinator, ReplicationMode,
+    Coordinator, CoordinatorAddr, MembershipConfig, OnServerLoss, Places, RUN_KEPT, RemoteCoordinator,
+    ReplicationMode,
 };
 use gannet::security::Token;
 use gannet::{ServerConfig, Transports};
@@ -23,7 +24,7 @@ const LEASE: f64 = 2.0;
 pub fn check(job: &JobArgs) -> Result<(), Failure> {
     let backups = &job.backups;
     let Some(coordinator) = &backups.coordinator else { return Ok(()) };
-    CoordinatorAddr::parse(coordinator)?;
+    addr_of(coordinator)?;
     let servers = job.ps_hosts.len();
     if backups.backups as usize >= servers {
         let n = backups.backups;
@@ -85,38 +86,10 @@ fn has_port(addr: &str) -> bool {
     addr.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
-/// Where the coordinator is.
-enum CoordinatorAddr<'a> {
-    Scheduler(&'a str),
-    /// The members of a cluster of etcd.
-    Etcd {
-        members: Vec<String>,
-        has_tls: bool,
-    },
-}
-
-impl CoordinatorAddr<'_> {
-    fn parse(text: &str) -> Result<CoordinatorAddr<'_>, Failure> {
-        let etcd = text.strip_prefix("etcd://").map(|members| (members, false));
-        let Some((members, has_tls)) = etcd.or(text.strip_prefix("etcds://").map(|members| (members, true)))
-        else {
-            return match has_port(text) {
-                true => Ok(CoordinatorAddr::Scheduler(text)),
-                false => Err(Failure::input(format!(
-                    "--coordinator {text}: HOST:PORT of a `gannet scheduler` is needed, for example 127.0.0.1:7700, or \
-                     etcd://HOST:PORT,HOST:PORT,..."
-                ))),
-            };
-        };
-        let members: Vec<String> = members.split(',').map(str::to_owned).collect();
-        match members.iter().find(|member| !has_port(member)) {
-            None => Ok(CoordinatorAddr::Etcd { members, has_tls }),
-            Some(member) => Err(Failure::input(format!(
-                "--coordinator {text}: {member:?} is no HOST:PORT of a member of etcd; write for example \
-                 etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
-            ))),
-        }
-    }
+/// The coordinator that the flag names.
+fn addr_of(coordinator: &str) -> Result<CoordinatorAddr, Failure> {
+    CoordinatorAddr::parse(coordinator)
+        .map_err(|why| Failure::input(format!("--coordinator {coordinator}: {why}")))
 }
 
 /// The address to which the process connects for the coordinator as for a server, if it is a `gannet scheduler`.
@@ -166,9 +139,9 @@ pub fn places_of(
     (net, token): (&Transports, Option<&Token>),
     flags: (&SecurityArgs, &TlsClientArgs),
 ) -> Result<Places, Failure> {
-    let coordinator: Arc<dyn Coordinator> = match CoordinatorAddr::parse(addr)? {
+    let coordinator: Arc<dyn Coordinator> = match addr_of(addr)? {
         CoordinatorAddr::Scheduler(addr) => {
-            Arc::new(RemoteCoordinator::new(net.clone(), addr, token.cloned()))
+            Arc::new(RemoteCoordinator::new(net.clone(), &addr, token.cloned()))
         }
         CoordinatorAddr::Etcd { members, has_tls } => etcd(&members, has_tls, flags)?,
     };
@@ -205,8 +178,8 @@ fn etcd(
 #[cfg(not(feature = "etcd"))]
 fn etcd(_: &[String], _: bool, _: (&SecurityArgs, &TlsClientArgs)) -> Result<Arc<dyn Coordinator>, Failure> {
     Err(Failure::input(
-        "--coordinator etcd://...: this gannet was built without etcd; build it with --features etcd (protoc is needed), \
-         or name a `gannet scheduler`",
+        "--coordinator etcd://...: this gannet was built without etcd; `cargo build --release -p gannet-cli --features etcd` \
+         builds one that has it, or name a `gannet scheduler`",
     ))
 }
 
@@ -252,6 +225,7 @@ impl<'a> Membership<'a> {
             job: name,
             place: (at as u32, hosts.len() as u32),
             addr: own.to_owned(),
+            servers: hosts,
             is_backup: place.is_none(),
             backups,
             lease: Duration::from_secs_f64(job.backups.lease.unwrap_or(LEASE)),

@@ -13,6 +13,7 @@ mod checkpoint_saver;
 mod data_server;
 mod doctor;
 mod failure;
+mod features;
 mod fixed_share;
 mod forget;
 mod image_check;

@@ -1,25 +1,28 @@
 //! A cluster of etcd as the coordinator: it goes on when one of its members dies.
 
+mod messages;
+mod rpc;
+
 use super::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use crate::limits::{COORDINATOR_PAGE_KEYS, COORDINATOR_TIMEOUT, ETCD_MEMBERS_MAX, LEASE_TIMES};
-use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, GetResponse, Identity,
-    PutOptions, TlsOptions, Txn, TxnOp, WatchOptions,
+use messages::{
+    Compare, DeleteRangeRequest, Header, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest,
+    RangeRequest, RequestOp, TxnRequest, WatchCreateRequest,
 };
+use rpc::{Member, RpcError};
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// Before the names of all keys, because others may use the cluster too.
 const PREFIX: &str = "gannet/";
-/// gRPC's code of an answer about a thing that is not there.
-const NOT_FOUND: i32 = 5;
 
 /// Whom a client of etcd trusts, and what it shows.
 #[derive(Debug, Clone, Default)]
-pub struct EtcdTls(TlsOptions);
+pub struct EtcdTls(ClientTlsConfig);
 
 impl EtcdTls {
     /// Trusts what the authorities in the file `ca` have signed. `name`: the name in the members' certificates, if it
@@ -35,7 +38,7 @@ impl EtcdTls {
         let read = |file: &Path| {
             fs::read(file).map_err(|error| CoordinatorError(format!("the file {}: {error}", file.display())))
         };
-        let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
         if let Some(name) = name {
             tls = tls.domain_name(name);
         }
@@ -71,11 +74,11 @@ struct Connection {
     runtime: Runtime,
     /// The member that is asked.
     at: usize,
-    client: Option<Client>,
+    client: Option<Member>,
 }
 
 /// What a member answers to a call: the answer, or why there is none.
-type Answer<T> = Result<T, Error>;
+type Answer<T> = Result<T, RpcError>;
 
 impl EtcdCoordinator {
     /// The cluster of these members (`HOST:PORT`). It connects with the first call. `None`: without encryption.
@@ -95,23 +98,18 @@ impl EtcdCoordinator {
         Ok(EtcdCoordinator { members: members.to_vec(), tls, connection })
     }
 
-    fn options(&self) -> ConnectOptions {
-        let options = ConnectOptions::new().with_connect_timeout(COORDINATOR_TIMEOUT);
-        match &self.tls {
-            Some(tls) => options.with_tls(tls.0.clone()),
-            None => options,
-        }
-    }
-
     /// Asks a member.
-    fn call<T>(&self, ask: impl AsyncFnOnce(&mut Client) -> Answer<T>) -> Result<T, CoordinatorError> {
+    fn call<T>(&self, ask: impl AsyncFnOnce(&mut Member) -> Answer<T>) -> Result<T, CoordinatorError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let Connection { runtime, at, client } = &mut *connection;
         let member = &self.members[*at];
         let asked = async {
             let client = match client {
                 Some(client) => client,
-                None => client.insert(Client::connect([self.url(member)], Some(self.options())).await?),
+                None => {
+                    let tls = self.tls.as_ref().map(|tls| tls.0.clone());
+                    client.insert(Member::connect(self.url(member), tls).await?)
+                }
             };
             ask(client).await
         };
@@ -134,41 +132,35 @@ impl EtcdCoordinator {
 
 impl Coordinator for EtcdCoordinator {
     fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError> {
-        let found: GetResponse = self.call(async |client| client.get(of(key), None).await)?;
-        let entry = found.kvs().first().map(|known| CoordinatorEntry {
-            value: known.value().to_vec(),
-            version: known.mod_revision() as u64,
-        });
-        Ok(entry)
+        let range = RangeRequest { key: of(key).into(), range_end: Vec::new(), limit: 0 };
+        let found = self.call(async |member| member.range(range).await)?;
+        Ok(found.kvs.into_iter().next().map(entry))
     }
 
     fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
-        let (mut compares, mut puts) = (Vec::new(), Vec::new());
-        for CoordinatorWrite { key, version, value, lease } in writes {
-            let key = of(key);
-            compares.push(Compare::mod_revision(key.as_str(), CompareOp::Equal, *version as i64));
-            let options = lease.map(|lease| PutOptions::new().with_lease(lease as i64));
-            puts.push(TxnOp::put(key.as_str(), value.as_slice(), options));
-        }
-        let txn = Txn::new().when(compares).and_then(puts);
-        self.call(async |client| {
-            match client.txn(txn).await {
-                Ok(done) if done.succeeded() => Ok(done.header().map(|header| header.revision() as u64)),
-                Ok(_) => Ok(None),
-                // The lease has ended.
-                Err(Error::GRpcStatus(status)) if status.code() as i32 == NOT_FOUND => Ok(None),
-                Err(error) => Err(error),
-            }
+        let compare = writes.iter().map(|write| has_version(&write.key, write.version)).collect();
+        let put = |CoordinatorWrite { key, value, lease, .. }: &CoordinatorWrite| {
+            let (key, value, lease) = (of(key).into(), value.clone(), lease.unwrap_or(0) as i64);
+            RequestOp { put: Some(PutRequest { key, value, lease }), delete_range: None }
+        };
+        let txn = TxnRequest { compare, success: writes.iter().map(put).collect() };
+        self.call(async |member| match member.txn(txn).await {
+            Ok(done) if done.succeeded => Ok(Some(revision(done.header.as_ref()))),
+            Ok(_) => Ok(None),
+            // The lease has ended.
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
         })
     }
 
     fn remove_all(&self, keys: &[(String, u64)]) -> Result<bool, CoordinatorError> {
-        let compares = keys
-            .iter()
-            .map(|(key, version)| Compare::mod_revision(of(key), CompareOp::Equal, *version as i64));
-        let removals = keys.iter().map(|(key, _)| TxnOp::delete(of(key), None));
-        let txn = Txn::new().when(compares.collect::<Vec<_>>()).and_then(removals.collect::<Vec<_>>());
-        Ok(self.call(async |client| client.txn(txn).await)?.succeeded())
+        let compare = keys.iter().map(|(key, version)| has_version(key, *version)).collect();
+        let delete = |(key, _): &(String, u64)| RequestOp {
+            put: None,
+            delete_range: Some(DeleteRangeRequest { key: of(key).into() }),
+        };
+        let txn = TxnRequest { compare, success: keys.iter().map(delete).collect() };
+        Ok(self.call(async |member| member.txn(txn).await)?.succeeded)
     }
 
     fn grant(&self, ttl: Duration) -> Result<u64, CoordinatorError> {
@@ -178,45 +170,48 @@ impl Coordinator for EtcdCoordinator {
             return Err(CoordinatorError(text));
         }
         let seconds = ttl.as_secs_f64().ceil() as i64;
-        let granted = self.call(async |client| client.lease_grant(seconds, None).await)?;
-        Ok(granted.id() as u64)
+        let asked = LeaseGrantRequest { ttl: seconds };
+        let granted = self.call(async |member| member.lease_grant(asked).await)?;
+        match granted.error.is_empty() {
+            true => Ok(granted.id as u64),
+            false => Err(CoordinatorError(format!("etcd grants no lease: {}", granted.error))),
+        }
     }
 
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
-        // The call sends one sign of life, and fails if the answer says that the lease has ended.
-        self.call(async |client| match client.lease_keep_alive(lease as i64).await {
-            Ok(_) => Ok(true),
-            Err(Error::LeaseKeepAliveError(_)) => Ok(false),
-            Err(error) => Err(error),
-        })
+        let asked = LeaseKeepAliveRequest { id: lease as i64 };
+        let kept = self.call(async |member| member.lease_keep_alive(asked).await)?;
+        match kept {
+            Some(kept) => Ok(kept.ttl > 0),
+            None => Err(CoordinatorError("etcd ended a request about a lease without an answer".into())),
+        }
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
         // The first key behind another one is that with a zero byte more.
-        let begin = if after < prefix { of(prefix) } else { of(after) + "\0" };
-        let options =
-            GetOptions::new().with_range(behind(&of(prefix))).with_limit(COORDINATOR_PAGE_KEYS as i64);
-        let found = self.call(async |client| client.get(begin.as_str(), Some(options)).await)?;
+        let key = if after < prefix { of(prefix) } else { of(after) + "\0" };
+        let range_end = behind(&of(prefix));
+        let range = RangeRequest { key: key.into(), range_end, limit: COORDINATOR_PAGE_KEYS as i64 };
+        let found = self.call(async |member| member.range(range).await)?;
         let mut entries = Vec::new();
-        for known in found.kvs() {
-            let key = String::from_utf8_lossy(known.key());
-            let entry =
-                CoordinatorEntry { value: known.value().to_vec(), version: known.mod_revision() as u64 };
-            entries.push((key.strip_prefix(PREFIX).unwrap_or(&key).to_owned(), entry));
+        for known in found.kvs {
+            let key = String::from_utf8_lossy(&known.key);
+            entries.push((key.strip_prefix(PREFIX).unwrap_or(&key).to_owned(), entry(known)));
         }
-        let version = found.header().map_or(0, |header| header.revision() as u64);
-        Ok(CoordinatorPage { entries, more: found.more(), version })
+        let version = revision(found.header.as_ref());
+        Ok(CoordinatorPage { entries, more: found.more, version })
     }
 
     fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError> {
-        let from = WatchOptions::new().with_prefix().with_start_revision(since as i64 + 1);
-        self.call(async |client| {
-            let mut answers = client.watch(of(prefix), Some(from)).await?;
+        let (key, start_revision) = (of(prefix), since as i64 + 1);
+        let create = WatchCreateRequest { range_end: behind(&key), key: key.into(), start_revision };
+        self.call(async |member| {
+            let mut answers = member.watch(create).await?;
             let news = async {
                 while let Some(answer) = answers.message().await? {
                     // A revision that etcd has forgotten ends the watch: there may have been changes.
-                    if answer.canceled() || !answer.events().is_empty() {
-                        return Ok(answer.header().map(|header| header.revision() as u64));
+                    if answer.canceled || !answer.events.is_empty() {
+                        return Ok(Some(revision(answer.header.as_ref())));
                     }
                 }
                 Ok(None)
@@ -226,6 +221,20 @@ impl Coordinator for EtcdCoordinator {
             tokio::time::timeout(limit, news).await.unwrap_or(Ok(None))
         })
     }
+}
+
+/// The condition that a key has this version.
+fn has_version(key: &str, version: u64) -> Compare {
+    let (key, mod_revision) = (of(key).into(), Some(version as i64));
+    Compare { result: Compare::EQUAL, target: Compare::MOD, key, mod_revision }
+}
+
+fn entry(known: KeyValue) -> CoordinatorEntry {
+    CoordinatorEntry { value: known.value, version: known.mod_revision as u64 }
+}
+
+fn revision(header: Option<&Header>) -> u64 {
+    header.map_or(0, |header| header.revision as u64)
 }
 
 /// The first key behind all that begin with this prefix, which is not empty and ends with an ASCII character.

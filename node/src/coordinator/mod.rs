@@ -1,12 +1,14 @@
 //! The coordinator: a small store of keys that all processes of a job agree on, whatever else fails. It says who owns
 //! what. It is no part of the path of pushes and pulls.
 
+mod addr;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod kept;
 mod memory;
 pub(crate) mod messages;
 
+pub use addr::CoordinatorAddr;
 #[cfg(feature = "etcd")]
 pub use etcd::{EtcdCoordinator, EtcdTls};
 pub use memory::MemoryCoordinator;

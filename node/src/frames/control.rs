@@ -123,6 +123,11 @@ pub(crate) struct GenerationV2 {
     /// The lease of the keys of the job that say more than which servers live: the servers keep it alive. 0: they stay
     /// until somebody removes them, because a server has a data folder.
     pub(crate) lease: u64,
+    /// Drawn when the job was founded. Servers keep it in their data folders, and know their job by it.
+    pub(crate) birth: u64,
+    /// The addresses of the job's servers, in the order of places, as one number. A server without a data folder knows
+    /// its job by them.
+    pub(crate) servers: u64,
 }
 
 /// A server asks another one to keep copies of its shards.

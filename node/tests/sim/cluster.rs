@@ -102,6 +102,10 @@ pub(crate) struct Cluster {
     time: Arc<AtomicU64>,
     /// How long the coordinator knows a job without servers.
     kept: Duration,
+    /// The servers that the next one names, in place of those of this job.
+    named: Option<Vec<String>>,
+    /// All servers are at other addresses, with the folders of their places.
+    have_moved: bool,
 }
 
 impl Cluster {
@@ -179,6 +183,8 @@ impl Cluster {
             in_memory: BTreeSet::new(),
             time: clock,
             kept: Duration::from_secs(3600),
+            named: None,
+            have_moved: false,
         }
     }
 
@@ -229,6 +235,7 @@ impl Cluster {
             job: "job".into(),
             place: (seat.home, self.places),
             addr: seat.addr.clone(),
+            servers: self.named.clone().unwrap_or_else(|| self.servers()),
             is_backup,
             backups: self.backups,
             lease: LEASE,

@@ -8,6 +8,7 @@ mod former_owner;
 mod reader;
 mod replaced;
 mod states;
+mod strangers;
 mod taken;
 mod two_deaths;
 

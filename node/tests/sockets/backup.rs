@@ -103,6 +103,7 @@ fn member_of(coordinator: Arc<dyn Coordinator>, addrs: &[String], at: usize) -> 
         coordinator,
         job: "job".into(),
         place: (0, 1),
+        servers: vec![addrs[0].clone()],
         addr: addrs[at].clone(),
         is_backup: at > 0,
         backups: addrs.len() - 1,

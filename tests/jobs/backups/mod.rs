@@ -10,6 +10,7 @@ mod learners;
 mod lost;
 mod replaced;
 mod restored;
+mod strangers;
 mod two_deaths;
 
 use crate::world::until;
@@ -114,4 +115,17 @@ fn a_backup_that_dies_while_nothing_is_told_leaves() {
     until("no place with the dead server", || {
         cluster.status()["places"].as_array().is_some_and(|places| !places.iter().any(is_named))
     });
+}
+
+/// The backups do not have the registry of runs. With this time the command would outlast the test if it waited for
+/// what they say of it.
+#[test]
+fn status_waits_for_no_more_than_a_greeting_of_backups() {
+    let cluster = Cluster::new(2, 1);
+    cluster.until_backed(1);
+    let done = cluster.status_by(&format!("--ps-hosts {},{}", cluster.host(0), cluster.host(1)));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let addr = cluster.coordinator_addr();
+    let done = crate::harness::ok(&format!("status --coordinator {addr} --peer-timeout 600"));
+    assert_eq!(done.out.matches("answers over").count(), 2, "{done:?}");
 }

@@ -73,6 +73,7 @@ pub use typed_flags::TypedJobFlags;
 pub use validation::WatchArgs;
 pub use wire::WireArgs;
 
+use super::features;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ use std::path::PathBuf;
 /// A parameter server for sparse models. Servers keep hash-partitioned tables in memory-mapped shards, and run the
 /// optimizer.
 #[derive(Parser, Debug)]
-#[command(name = "gannet", version, max_term_width = 110)]
+#[command(name = "gannet", version = features::version(), max_term_width = 110)]
 #[command(
     after_help = "Exit codes: 0 done; 1 an error of the system (disk, memory); 2 bad input or a bad flag; \
 3 a peer could not be reached or stalled; 130 stopped by Ctrl-C.\nResults go to standard output. Logs, progress and \

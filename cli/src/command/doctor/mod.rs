@@ -10,8 +10,8 @@ mod shared;
 mod storage;
 mod system;
 
-use super::Failure;
 use super::args::DoctorArgs;
+use super::{Failure, features};
 use finding::{Finding, Summary};
 use gannet::transport::verbs;
 use serde_json::json;
@@ -20,6 +20,7 @@ use serde_json::json;
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let devices = verbs::devices();
     let mut findings = Vec::new();
+    findings.push(Finding::ok("features", features::words()));
     findings.extend(system::findings());
     findings.extend(memory::findings(!devices.is_empty()));
     findings.push(storage::finding(&args.data_dir));
@@ -36,7 +37,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
         say!(
             "{}",
             json!({
-                "version": version, "rdma": verbs::BUILT, "memlock_bytes": verbs::locked_bytes_max(),
+                "version": version, "features": features::built(), "rdma": verbs::BUILT, "memlock_bytes": verbs::locked_bytes_max(),
                 "findings": findings, "devices": devices, "notes": summary.notes, "problems": summary.problems,
             })
         );

@@ -9,9 +9,14 @@ use std::collections::BTreeMap;
 pub struct Answers(BTreeMap<String, ServerAnswer>);
 
 impl Answers {
-    /// Waits for all of these.
-    pub fn of(asked: Vec<AskedServer>, round: Round, seconds: u64) -> Result<Answers, Failure> {
-        asked.into_iter().map(|asked| asked.answer(round, seconds)).collect::<Result<_, _>>().map(Answers)
+    /// Waits for all of these. `are_enough`: greetings are.
+    pub fn of(
+        asked: Vec<AskedServer>,
+        (round, seconds): (Round, u64),
+        are_enough: bool,
+    ) -> Result<Answers, Failure> {
+        let answer = |asked: AskedServer| asked.answer((round, seconds), are_enough);
+        asked.into_iter().map(answer).collect::<Result<_, _>>().map(Answers)
     }
 
     /// Why a server has not answered, if it was asked and has not.
@@ -31,17 +36,16 @@ impl Answers {
 
     /// The runs that these servers know. `None`: there is no server.
     pub fn runs(&self, servers: &[String]) -> Option<Result<Vec<Run>, Trouble>> {
-        let (mut all, mut down) = (Vec::new(), None);
+        let (mut all, mut silent) = (Vec::new(), None);
         for known in self.of_all(servers) {
-            match (&known.transport, &known.runs) {
-                (Ok(_), Ok(runs)) => all.extend(runs.iter().cloned()),
-                (Ok(_), Err(trouble)) => return Some(Err(trouble.clone())),
-                (Err(trouble), _) => down = down.or(Some(trouble.clone())),
+            match &known.runs {
+                Ok(runs) => all.extend(runs.iter().cloned()),
+                Err(trouble) => silent = silent.or(Some(trouble.clone())),
             }
         }
         all.sort_by(|one: &Run, other| one.name.cmp(&other.name));
-        // A server that is down may have runs that the others do not know.
-        match down {
+        // A server that has not answered may have runs that the others do not know.
+        match silent {
             Some(trouble) if all.is_empty() => Some(Err(trouble)),
             _ => (!servers.is_empty()).then_some(Ok(all)),
         }

@@ -55,6 +55,11 @@ impl<T: Send + 'static> Question<T> {
         }
     }
 
+    /// The first that the thread says in this round. `None`: nothing.
+    pub fn first_answer(self, round: Round) -> Option<T> {
+        self.0.recv_timeout(round.heard.saturating_duration_since(Instant::now())).ok()
+    }
+
     /// The last that the thread said in this round. `None`: nothing.
     pub fn answer(self, round: Round) -> Option<T> {
         let left = || round.heard.saturating_duration_since(Instant::now());
@@ -97,13 +102,21 @@ impl AskedServer {
         Ok(AskedServer { addr, question })
     }
 
-    /// Its answer.
-    pub fn answer(self, round: Round, seconds: u64) -> Result<(String, ServerAnswer), Failure> {
+    /// Its answer. `is_enough`: that it has greeted is, and nobody waits for what it knows of runs.
+    pub fn answer(
+        self,
+        (round, seconds): (Round, u64),
+        is_enough: bool,
+    ) -> Result<(String, ServerAnswer), Failure> {
         let silent = || {
             let why = format!("has said nothing within {seconds} s (--peer-timeout)");
             Ok(ServerAnswer::of_silent(Trouble { why, silent: true }))
         };
-        Ok((self.addr, self.question.answer(round).unwrap_or_else(silent)?))
+        let answer = match is_enough {
+            true => self.question.first_answer(round),
+            false => self.question.answer(round),
+        };
+        Ok((self.addr, answer.unwrap_or_else(silent)?))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod answers;
 mod asking;
+mod job;
 mod object;
 mod places;
 mod words;
@@ -12,10 +13,12 @@ use super::failure::PEER;
 use super::security::{self, Secured};
 use super::{Failure, backups, tasks};
 use answers::Answers;
-use asking::{AskedServer, Question, Round, answered};
+use asking::{AskedServer, Question, Round};
 use gannet::WorkerConfig;
+use gannet::backups::Places;
 use gannet::job::{ActivityKind, JobStatus, Member, WorkerIncarnation, WorkerState};
 use gannet::runs::{CLIENT, Run, RunId, TableUse};
+use job::{JobAnswers, JobByPlaces};
 use places::{PlaceAnswers, Placement};
 use std::collections::BTreeSet;
 
@@ -87,36 +90,12 @@ impl Asking<'_> {
         AskedServer::ask(&self.secured.net, self.config(addr, DEFAULT_RUN), round)
     }
 
-    /// Asks the coordinator, if one is named. `servers`: how many the job has at least.
-    fn places(
-        &self,
-        run: &str,
-        servers: usize,
-        round: Round,
-    ) -> Result<Option<Question<PlaceAnswers>>, Failure> {
+    /// The places of the job, if a coordinator is named.
+    fn places(&self) -> Result<Option<Places>, Failure> {
         let Some(addr) = &self.args.coordinator else { return Ok(None) };
         let (args, net) = (self.args, (&self.secured.net, self.secured.token.as_ref()));
-        let places = backups::places_of(addr, run, net, (&args.security, &args.tls_client))?;
-        Question::ask(move |say| places::query(&places, servers, round, say)).map(Some)
-    }
-
-    /// Asks the scheduler, if it has answered before, for the job of a run.
-    fn job(
-        &self,
-        (answers, scheduler): (&Answers, &str),
-        run: &str,
-        round: Round,
-    ) -> Result<Result<Option<JobStatus>, Trouble>, Failure> {
-        if let Some(trouble) = answers.trouble(scheduler) {
-            return Ok(Err(trouble.clone()));
-        }
-        let net = self.secured.net.clone();
-        let config = WorkerConfig { peer_timeout: round.left(), ..self.config(scheduler, run) };
-        let asked = Question::ask(move |say| drop(say.send(answered(JobStatus::of(net, config)))))?;
-        asked.answer(round).unwrap_or_else(|| {
-            let why = "has greeted, and not said what its job does (--peer-timeout)".to_owned();
-            Ok(Err(Trouble { why, silent: true }))
-        })
+        let run = args.run.as_deref().unwrap_or(DEFAULT_RUN);
+        backups::places_of(addr, run, net, (&args.security, &args.tls_client)).map(Some)
     }
 }
 
@@ -132,33 +111,36 @@ fn query(args: &StatusArgs) -> Result<StatusAnswers, Failure> {
     let all: Vec<String> = hosts.iter().chain(named).chain(&coordinator).cloned().collect();
     let net = args.transport.transport.net(args.io);
     let secured = security::of_worker(net, &all, &args.security, &args.tls_client)?;
-    let (asking, name) = (Asking { args, secured }, args.run.as_deref().unwrap_or(DEFAULT_RUN));
+    let asking = Asking { args, secured };
     // All are asked at once. Servers that only the coordinator knows follow when it has answered.
-    let places = asking.places(name, hosts.len(), first)?;
+    let (of_places, servers) = (asking.places()?, hosts.len());
+    let places =
+        of_places.clone().map(|of| Question::ask(move |say| places::query(&of, servers, first, say)));
+    let places = places.transpose()?;
     let beginning = hosts.iter().chain(named.filter(|addr| !hosts.contains(addr)));
     let mut asked = beginning.map(|addr| asking.server(addr, first)).collect::<Result<Vec<_>, _>>()?;
     let places = places.map(|of| of.answer(first).unwrap_or_else(|| Err(places::silent(seconds))));
     let mut listed = hosts.clone();
     if let Some(known) = &places {
-        (hosts, listed) = known_servers(args, name, known, hosts)?;
+        (hosts, listed) = known_servers(args, known, hosts)?;
     }
-    for addr in listed.iter().chain(hosts.first()) {
+    let by_places = match (of_places, &places) {
+        (Some(of), Some(Ok(_))) => Some(JobByPlaces::ask(&asking, of, hosts.clone(), second)?),
+        _ => None,
+    };
+    // A server of --ps-hosts that the coordinator has not heard of is not waited for.
+    let wanted: Vec<&String> = listed.iter().chain(named).collect();
+    asked.retain(|asked| wanted.contains(&&asked.addr));
+    for addr in wanted {
         if asked.iter().all(|asked| asked.addr != *addr) {
             asked.push(asking.server(addr, first)?);
         }
     }
-    let answers = Answers::of(asked, first, seconds)?;
-    // Any server may have a run's registry. With places it is the owner of the first one.
-    let has_owner = places.as_ref().is_some_and(Result::is_ok);
-    let registries = if has_owner { &hosts[..1] } else { &hosts[..] };
-    let (runs, tables) = (answers.runs(registries), answers.tables(registries));
-    let run = choose(args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
-    let scheduler = named.cloned().or_else(|| answers.registry(registries, &run));
-    let scheduler = scheduler.unwrap_or_else(|| match places {
-        Some(_) => hosts[0].clone(),
-        None => tasks::first_server(&hosts).to_owned(),
-    });
-    let job = asking.job((&answers, &scheduler), &run, second)?;
+    let answers = Answers::of(asked, (first, seconds), by_places.is_some())?;
+    let JobAnswers { runs, tables, run, scheduler, job } = match by_places {
+        Some(by_places) => by_places.answer(second, args.run.as_deref(), seconds)?,
+        None => asking.job_of_servers(&answers, &hosts, second)?,
+    };
     let reached = |addr: String| Reached { transport: answers.transport(&addr), addr };
     let (servers, named) = (listed.into_iter().map(reached).collect(), named.is_some());
     let coordinator = args.coordinator.clone().unwrap_or_default();
@@ -174,7 +156,6 @@ fn each_once(named: &[String]) -> Vec<String> {
 /// The server of each place, and all servers, as the coordinator knows them. `hosts`: those of --ps-hosts.
 fn known_servers(
     args: &StatusArgs,
-    run: &str,
     placement: &PlaceAnswers,
     hosts: Vec<String>,
 ) -> Result<(Vec<String>, Vec<String>), Failure> {
@@ -182,6 +163,7 @@ fn known_servers(
     let owners = known.and_then(|known| known.owners(&hosts)).unwrap_or(hosts);
     if owners.is_empty() {
         let coordinator = args.coordinator.as_deref().unwrap_or_default();
+        let run = args.run.as_deref().unwrap_or(DEFAULT_RUN);
         let why = match placement {
             Ok(_) => format!("it knows of no server of run {run}; name the servers: --ps-hosts"),
             Err(why) => why.clone(),
@@ -222,6 +204,10 @@ impl StatusAnswers {
     /// The error for a requested run that nobody knows.
     fn unknown(&self, name: &str) -> Option<String> {
         const NAMED: usize = 8;
+        // Servers of the run are there, and perhaps clients of a program that is in no run.
+        if matches!(self.places, Some(Ok(_))) {
+            return None;
+        }
         let (Ok(None), None) = (&self.job, self.shown_run()) else { return None };
         let scheduler = &self.scheduler;
         match &self.runs {

@@ -25,6 +25,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const RECORD: &str = "PLACE";
@@ -56,10 +57,12 @@ impl Claim {
 
 /// What the file PLACE has.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-struct PlaceRecordV1 {
+struct PlaceRecordV2 {
     job: String,
     place: u32,
     places: u32,
+    /// Of the job, in the coordinator. 0: the rows are of a job without one.
+    birth: u64,
     /// Of the job when the rows were begun.
     generation: u64,
     /// Whose rows these are: all that it has acknowledged. `None`: they were begun and are not complete.
@@ -172,9 +175,11 @@ pub(in crate::server) struct PlaceFolder {
     store: Store,
     path: PathBuf,
     /// What the file would have. `None`: there are no rows.
-    record: Mutex<Option<PlaceRecordV1>>,
+    record: Mutex<Option<PlaceRecordV2>>,
     job: String,
     place: (u32, u32),
+    /// The birth of the job of which the server is a member. 0: it is none yet.
+    birth: AtomicU64,
 }
 
 impl PlaceFolder {
@@ -188,7 +193,14 @@ impl PlaceFolder {
     ) -> Result<Option<PlaceFolder>, PlaceFolderError> {
         let Some(path) = store.folder().filter(|_| !config.is_backup) else { return Ok(None) };
         let (store, path, record) = (store.clone(), path.to_path_buf(), Mutex::default());
-        let folder = PlaceFolder { store, path, record, job: config.job.clone(), place: config.place };
+        let folder = PlaceFolder {
+            store,
+            path,
+            record,
+            job: config.job.clone(),
+            place: config.place,
+            birth: AtomicU64::new(0),
+        };
         if is_marked(&folder.path.join(MOVING)) {
             folder.set_aside()?;
         }
@@ -200,12 +212,12 @@ impl PlaceFolder {
         Ok(Some(folder))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<PlaceRecordV1>> {
+    fn lock(&self) -> MutexGuard<'_, Option<PlaceRecordV2>> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn checked(&self, record: PlaceRecordV1) -> Result<PlaceRecordV1, PlaceFolderError> {
-        let PlaceRecordV1 { job, place, places, .. } = &record;
+    fn checked(&self, record: PlaceRecordV2) -> Result<PlaceRecordV2, PlaceFolderError> {
+        let PlaceRecordV2 { job, place, places, .. } = &record;
         match *job == self.job && (*place, *places) == self.place {
             true => Ok(record),
             false => Err(self.other(in_words(job, *place, *places))),
@@ -218,7 +230,7 @@ impl PlaceFolder {
     }
 
     /// The rows of a job without coordinator, if the folder has some.
-    fn of_no_coordinator(&self) -> Result<Option<PlaceRecordV1>, PlaceFolderError> {
+    fn of_no_coordinator(&self) -> Result<Option<PlaceRecordV2>, PlaceFolderError> {
         let tables = self.store.tables();
         for table in &tables {
             let Some(HeldTable { identity, .. }) = self.store.held(table)? else { continue };
@@ -227,12 +239,23 @@ impl PlaceFolder {
             }
         }
         let is_empty = tables.is_empty() && states(&self.path)?.is_empty();
-        Ok((!is_empty).then(|| PlaceRecordV1 { rows: Some(Claim::NONE), ..self.record(0) }))
+        Ok((!is_empty).then(|| PlaceRecordV2 { rows: Some(Claim::NONE), ..self.record(0) }))
     }
 
-    fn record(&self, generation: u64) -> PlaceRecordV1 {
+    fn record(&self, generation: u64) -> PlaceRecordV2 {
         let (job, (place, places), claims) = (self.job.clone(), self.place, Vec::new());
-        PlaceRecordV1 { job, place, places, generation, rows: None, claims }
+        let birth = self.birth.load(Relaxed);
+        PlaceRecordV2 { job, place, places, birth, generation, rows: None, claims }
+    }
+
+    /// The birth of the job that the folder has something of. 0: it has nothing of a job with a coordinator.
+    pub(super) fn birth(&self) -> u64 {
+        self.lock().as_ref().map_or(0, |record| record.birth)
+    }
+
+    /// The server is a member of the job with this birth.
+    pub(super) fn belongs_to(&self, birth: u64) {
+        self.birth.store(birth, Relaxed);
     }
 
     /// Where former rows are.
@@ -299,7 +322,7 @@ impl PlaceFolder {
     ) -> Result<(), PlaceFolderError> {
         let mut record = self.lock();
         let Some(now) = &*record else { return Ok(()) };
-        let mut next = PlaceRecordV1 { generation, ..now.clone() };
+        let mut next = PlaceRecordV2 { generation, birth: self.birth.load(Relaxed), ..now.clone() };
         // An older claim reaches the coordinator no more when that has a later epoch.
         next.claims
             .retain(|known| seen.is_none_or(|place| known.epoch >= place.epoch || known.is_named(place)));
@@ -319,7 +342,7 @@ impl PlaceFolder {
         }
         remove_states(&self.path)?;
         sync(&self.path).map_err(io_error("syncing", &self.path))?;
-        let next = PlaceRecordV1 { claims: vec![claim], ..self.record(generation) };
+        let next = PlaceRecordV2 { claims: vec![claim], ..self.record(generation) };
         self.write(&mut record, next)
     }
 
@@ -327,15 +350,15 @@ impl PlaceFolder {
     pub(in crate::server) fn note_rows(&self, claim: Claim) -> Result<(), PlaceFolderError> {
         let mut record = self.lock();
         let Some(now) = &*record else { return Ok(()) };
-        let mut next = PlaceRecordV1 { rows: Some(claim), ..now.clone() };
+        let mut next = PlaceRecordV2 { rows: Some(claim), ..now.clone() };
         // The coordinator may still name the claim before, until this server is ready.
         next.claims.extend(now.rows.filter(|before| *before != Claim::NONE && *before != claim));
         self.write(&mut record, next)
     }
 
-    fn write(&self, record: &mut Option<PlaceRecordV1>, next: PlaceRecordV1) -> Result<(), PlaceFolderError> {
+    fn write(&self, record: &mut Option<PlaceRecordV2>, next: PlaceRecordV2) -> Result<(), PlaceFolderError> {
         let path = self.path.join(RECORD);
-        let bytes = whole_files::encode(MAGIC, &control::seal(&next));
+        let bytes = whole_files::encode(MAGIC, &control::seal_as(2, &next));
         whole_files::replace(&path, &bytes).map_err(io_error("writing", &path))?;
         *record = Some(next);
         Ok(())
@@ -446,7 +469,7 @@ fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
     Ok(())
 }
 
-impl PlaceRecordV1 {
+impl PlaceRecordV2 {
     /// Whether nobody but servers of this folder can have acknowledged anything since: the coordinator has a claim of
     /// them, or the server that has taken the place is not ready, and names one that has everything.
     fn is_newest(&self, place: &PlaceV3) -> bool {
@@ -463,13 +486,13 @@ impl Claim {
 }
 
 /// The file PLACE of a folder.
-fn read(folder: &Path) -> Result<Option<PlaceRecordV1>, PlaceFolderError> {
+fn read(folder: &Path) -> Result<Option<PlaceRecordV2>, PlaceFolderError> {
     let path = folder.join(RECORD);
     let bytes = whole_files::read(&path).map_err(io_error("reading", &path))?;
     let Some(bytes) = bytes else { return Ok(None) };
     let payload = whole_files::decode(MAGIC, &bytes, "the record of a place");
     let opened = payload.and_then(|payload| {
-        control::open::<PlaceRecordV1>(payload).map_err(|error| format!("it cannot be read: {error}"))
+        control::open_as::<PlaceRecordV2>(2, payload).map_err(|error| format!("it cannot be read: {error}"))
     });
     opened.map(Some).map_err(|why| PlaceFolderError::Torn { path, why })
 }
@@ -482,7 +505,7 @@ pub fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError>
     let Some(folder) = store.folder() else { return Ok(()) };
     match read(folder)? {
         None => Ok(()),
-        Some(PlaceRecordV1 { job, place, places, .. }) => {
+        Some(PlaceRecordV2 { job, place, places, .. }) => {
             Err(PlaceFolderError::NoCoordinator { folder: folder.into(), has: in_words(&job, place, places) })
         }
     }

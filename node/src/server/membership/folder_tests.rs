@@ -19,6 +19,7 @@ fn config(job: &str, place: (u32, u32)) -> MembershipConfig {
         job: job.into(),
         place,
         addr: "here:1".into(),
+        servers: Vec::new(),
         is_backup: false,
         backups: 1,
         lease: Duration::from_secs(2),

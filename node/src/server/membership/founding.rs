@@ -12,6 +12,7 @@ use super::{LeaseHolder, Membership, PlaceKeys, Promotion, Role, undone};
 use crate::coordinator::{CoordinatorError, CoordinatorWrite};
 use crate::frames::control::{self, GenerationV2, PlaceV3};
 use crate::limits::ORPHAN_LEASES;
+use crate::random;
 use crate::server::replication::ReplicationMode;
 use crate::server::restore::{PlaceLoader, PlaceRows};
 use gannet_transport::Net;
@@ -60,33 +61,40 @@ pub(in crate::server) struct Loading {
 }
 
 impl<N: Net> Membership<N> {
-    /// What the coordinator knows of the job's generation. The first server that asks writes it.
-    pub(super) fn generation(&self) -> Result<GenerationV2, CoordinatorError> {
+    /// What the coordinator knows of the job's generation, and the version of that. The first server that asks founds
+    /// the job.
+    pub(super) fn generation(&self) -> Result<(GenerationV2, u64), CoordinatorError> {
         let key = undone::key(&self.config.job);
         loop {
-            let (next, version) = match undone::known(&*self.config.coordinator, &key)? {
-                // The rows in a data folder are of no use if nobody knows whether they are the newest.
-                Some((known, version)) if known.lease != 0 && self.keeps_rows() => {
-                    (GenerationV2 { lease: 0, ..known }, version)
-                }
-                Some((known, _)) => return Ok(known),
-                None => {
-                    let lease = match self.keeps_rows() {
-                        true => 0,
-                        false => self.config.coordinator.grant(self.config.kept)?,
-                    };
-                    (GenerationV2 { number: 0, checkpoint: self.newest()?, undone: 0, lease }, 0)
-                }
+            if let Some(known) = undone::known(&*self.config.coordinator, &key)? {
+                return Ok(known);
+            }
+            let lease = match self.keeps_rows() {
+                true => 0,
+                false => self.config.coordinator.grant(self.config.kept)?,
             };
-            if self.set_generation(version, &next)?.is_some() {
-                return Ok(next);
+            // What a folder has of an earlier job is refused later, by the name of the place.
+            let birth = self.place_folder().map(PlaceFolder::birth).filter(|birth| *birth != 0);
+            let Some(birth) = birth.or_else(random::draw_number) else {
+                return Err(CoordinatorError("the system gives no random bytes".into()));
+            };
+            let (checkpoint, servers) = (self.newest()?, self.identity.servers());
+            let first =
+                GenerationV2 { number: 0, checkpoint, undone: 0, lease, birth: birth.max(1), servers };
+            if let Some(version) = self.set_generation(0, &first)? {
+                return Ok((first, version));
             }
         }
     }
 
+    /// The data folder of the place that is this server's own.
+    pub(super) fn place_folder(&self) -> Option<&PlaceFolder> {
+        self.loading.as_ref().and_then(|loading| loading.loader.folder())
+    }
+
     /// Whether this server has a place of its own whose rows are in a data folder.
-    fn keeps_rows(&self) -> bool {
-        self.loading.as_ref().is_some_and(|loading| loading.loader.folder().is_some())
+    pub(super) fn keeps_rows(&self) -> bool {
+        self.place_folder().is_some()
     }
 
     /// Writes the generation, if it still has this version.
@@ -120,16 +128,16 @@ impl<N: Net> Membership<N> {
     fn go_back(&self, from: GenerationV2, place: u32) -> Result<GenerationV2, CoordinatorError> {
         let key = undone::key(&self.config.job);
         let known = undone::known(&*self.config.coordinator, &key)?;
-        let Some((known, version)) = known else { return self.generation() };
+        let Some((known, version)) = known else { return Ok(self.generation()?.0) };
         if known.number != from.number {
             return Ok(known);
         }
         // A saver that is not dead yet publishes before this, and then its checkpoint is the newest one, or never.
         self.give_up_saves()?;
         let number = from.number + 1;
-        let next = GenerationV2 { number, checkpoint: self.newest()?, undone: 0, lease: known.lease };
+        let next = GenerationV2 { number, checkpoint: self.newest()?, undone: 0, ..known };
         if self.set_generation(version, &next)?.is_none() {
-            return self.generation();
+            return Ok(self.generation()?.0);
         }
         let checkpoint = next.checkpoint.unwrap_or(0);
         tracing::error!(

@@ -14,6 +14,7 @@
 //! does. Whether a push is lost does not depend on clocks: an owner acknowledges only what all backups of the key have,
 //! and only these may take its place.
 
+mod admission;
 mod agreement;
 mod folder;
 mod forgetting;
@@ -42,6 +43,7 @@ use super::replication::{BackupLink, ReplicationMode, ThreadQueues};
 use crate::coordinator::{Coordinator, CoordinatorError, CoordinatorWrite};
 use crate::frames::control::{self, GenerationV2, PlaceV3};
 use crate::limits::{WARNINGS_TIME, serving_time};
+use admission::JobIdentity;
 use agreement::mode_of;
 use founding::Vacancy;
 use gannet_transport::{Net, Waker};
@@ -63,6 +65,9 @@ pub struct MembershipConfig {
     pub job: String,
     /// Which of the job's servers, and of how many.
     pub place: (u32, u32),
+    /// The addresses of the job's servers in the order of places, as all its processes were told. A server of another
+    /// job with the same name has others, and is refused.
+    pub servers: Vec<String>,
     /// The address at which workers reach this server.
     pub addr: String,
     /// This server has no place of its own: it only takes the place of a server that dies.
@@ -209,6 +214,7 @@ pub struct Membership<N: Net> {
     agreed: RefCell<BTreeSet<u32>>,
     /// The backups of the owner before that may stay, of each place that was taken and is held.
     kept: RefCell<BTreeMap<u32, Kept>>,
+    identity: JobIdentity,
     /// The leases of the keys of the job.
     runs: RunLeases,
     /// The last warning about each place, and when it was logged.
@@ -236,7 +242,7 @@ impl<N: Net> Membership<N> {
         let kept = RefCell::default();
         let runs = RunLeases::default();
         let (net, config) = (net.clone(), config.membership.clone()?);
-        let standing = standing?;
+        let (standing, identity) = (standing?, JobIdentity::new(&config.servers));
         Some(Membership {
             net,
             config,
@@ -248,6 +254,7 @@ impl<N: Net> Membership<N> {
             mode,
             agreed,
             kept,
+            identity,
             runs,
             warned,
         })

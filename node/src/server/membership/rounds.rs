@@ -35,7 +35,14 @@ impl<N: Net> Membership<N> {
             slots: self.slots.clone(),
             registration: Registration::new(&self.config.job, &self.config.addr),
             owners: 0,
-            generation: GenerationV2 { number: 0, checkpoint: None, undone: 0, lease: 0 },
+            generation: GenerationV2 {
+                number: 0,
+                checkpoint: None,
+                undone: 0,
+                lease: 0,
+                birth: 0,
+                servers: 0,
+            },
             members_at: self.net.now(),
         };
         let Ok(mut poll) = self.net.poll() else { return self.end(home, "there is no poll to wait with") };
@@ -64,18 +71,14 @@ impl<N: Net> Membership<N> {
         }
         self.wake();
         known.owners = 0;
-        let owners = match self.generation().and_then(|generation| {
-            self.runs.keep(
-                &*self.config.coordinator,
-                (self.net.now(), self.config.kept),
-                generation.lease,
-            )?;
-            Ok((generation, self.owners()?))
-        }) {
-            Ok((generation, (owners, version))) => {
+        let owners = match self.now_known() {
+            Ok(Ok(Some((generation, (owners, version))))) => {
                 (known.generation, known.owners) = (generation, version);
                 owners
             }
+            // The name is that of another job, as far as is known.
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(deposed)) => return Err((home, deposed)),
             Err(error) => {
                 tracing::warn!(%error, "this server asks again");
                 return Ok(());
@@ -91,6 +94,17 @@ impl<N: Net> Membership<N> {
             }
         }
         goes_on(self.register(known).map(Ok), home)
+    }
+
+    /// The job as the coordinator knows it, and the owners of places. `None`: this server is no member of the job.
+    fn now_known(&self) -> StepOutcome<Option<(GenerationV2, (Owners, u64))>> {
+        let generation = match self.admit(self.generation()?)? {
+            Ok(Some(generation)) => generation,
+            Ok(None) => return Ok(Ok(None)),
+            Err(deposed) => return Ok(Err(deposed)),
+        };
+        self.runs.keep(&*self.config.coordinator, (self.net.now(), self.config.kept), generation.lease)?;
+        Ok(Ok(Some((generation, self.owners()?))))
     }
 
     /// A step for each of these places that has such a role.

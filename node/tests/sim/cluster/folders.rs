@@ -57,7 +57,8 @@ impl Cluster {
 
     /// The folder of a server, if it has one.
     fn folder_of(&self, seat: &Seat) -> Option<PathBuf> {
-        let folders = self.folders.as_ref().filter(|_| seat.addr == Cluster::addr(seat.home, 0))?;
+        let folders =
+            self.folders.as_ref().filter(|_| self.have_moved || seat.addr == Cluster::addr(seat.home, 0))?;
         Some(folders.path().join(seat.home.to_string()))
     }
 

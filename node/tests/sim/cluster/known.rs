@@ -2,6 +2,7 @@
 
 use super::Cluster;
 use gannet_node::{Coordinator, PlacesForgotten};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Cluster {
@@ -10,6 +11,20 @@ impl Cluster {
         let page = self.hub.of.list("job/", "").unwrap();
         assert!(!page.more);
         page.entries.into_iter().map(|(key, _)| key).collect()
+    }
+
+    /// All addresses of servers that the coordinator names: owners, backups, and those that have registered.
+    pub(crate) fn named_servers(&self) -> BTreeSet<String> {
+        let mut all: BTreeSet<String> = gannet_node::members(&self.hub.of, "job")
+            .unwrap()
+            .into_iter()
+            .map(|member| member.addr)
+            .collect();
+        for place in gannet_node::places(&self.hub.of, "job").unwrap().into_values() {
+            all.insert(place.owner);
+            all.extend(place.backups);
+        }
+        all
     }
 
     /// Makes the coordinator forget the job.

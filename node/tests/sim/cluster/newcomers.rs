@@ -12,6 +12,36 @@ impl Cluster {
         Seat { addr: format!("sim:{}", 40_000 + *number), home: 0, backups: Vec::new() }
     }
 
+    /// The servers of another job that has the same name, as many places and the same coordinator. They are no members
+    /// of this cluster.
+    pub(crate) fn start_strangers(&mut self) -> Vec<Member> {
+        let addrs: Vec<String> = (0..self.places).map(|home| format!("sim:{}", 50_000 + home)).collect();
+        self.named = Some(addrs.clone());
+        let start = |home: u32| {
+            let backups = vec![addrs[(home + 1) as usize % addrs.len()].clone()];
+            self.start(Seat { addr: addrs[home as usize].clone(), home, backups }, false)
+        };
+        let strangers = (0..addrs.len() as u32).map(start).collect();
+        self.named = None;
+        strangers
+    }
+
+    /// The servers of this job at the addresses of [`Cluster::start_strangers`], with their folders, in this order or
+    /// the other.
+    pub(crate) fn start_moved(&mut self, reversed: bool) -> Vec<Member> {
+        let addrs: Vec<String> = (0..self.places).map(|home| format!("sim:{}", 50_000 + home)).collect();
+        (self.named, self.have_moved) = (Some(addrs.clone()), true);
+        let mut homes: Vec<u32> = (0..self.places).collect();
+        if reversed {
+            homes.reverse();
+        }
+        let start = |home: u32| {
+            let backups = vec![addrs[(home + 1) as usize % addrs.len()].clone()];
+            self.start(Seat { addr: addrs[home as usize].clone(), home, backups }, false)
+        };
+        homes.into_iter().map(start).collect()
+    }
+
     /// From now on some servers that end stay dead for good, and others come.
     pub(crate) fn replace_servers(&mut self) {
         self.newcomers = Some(0);
