@@ -10,6 +10,7 @@ use super::{JobClient, RunClient};
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
+use crate::runs::DeadWorker;
 use crate::scheduler::job_state::JobOrders;
 use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
@@ -95,6 +96,16 @@ struct HeartbeatState {
     /// Why it is no longer in the job.
     lost: Option<String>,
     over: bool,
+}
+
+/// What the thread of a [`Heartbeat`] does next.
+enum JobDuty {
+    /// Nothing more.
+    Over,
+    /// It tells the scheduler how far the worker is.
+    Report,
+    /// It fences a dead worker.
+    Fence(DeadWorker),
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -196,21 +207,24 @@ impl<N: Net> HeartbeatShared<N> {
     fn serve(&self, mut fence_fn: FenceFn) {
         let mut logged: Option<Instant> = None;
         loop {
-            let (over, next) = self.next_to_do();
-            if over {
-                return;
-            }
-            if let Some((incarnation, acked)) = next {
-                // Each heartbeat may ask for it again.
-                if let Err(error) = self.fence(&mut fence_fn, incarnation, &acked)
-                    && logged.is_none_or(|at| at.elapsed() >= WAITS_LOGGED)
-                {
-                    logged = Some(Instant::now());
-                    tracing::warn!(worker = incarnation.rank, %error, "a dead worker is not yet fenced");
+            match self.next_duty() {
+                JobDuty::Over => return,
+                JobDuty::Report => {
+                    if let Err(error) = self.report_now() {
+                        return self.is_lost(&error);
+                    }
                 }
-                lock(&self.state).fencing = None;
-            } else if let Err(error) = self.report_now() {
-                return self.is_lost(&error);
+                JobDuty::Fence(dead) => {
+                    // Each heartbeat may ask for it again.
+                    if let Err(error) = self.fence(&mut fence_fn, &dead)
+                        && logged.is_none_or(|at| at.elapsed() >= WAITS_LOGGED)
+                    {
+                        logged = Some(Instant::now());
+                        let worker = dead.incarnation.rank;
+                        tracing::warn!(worker, %error, "a dead worker is not yet fenced");
+                    }
+                    lock(&self.state).fencing = None;
+                }
             }
         }
     }
@@ -220,16 +234,15 @@ impl<N: Net> HeartbeatShared<N> {
     fn fence(
         &self,
         fence_fn: &mut FenceFn,
-        dead: WorkerIncarnation,
-        acked: &[(u64, u64)],
+        DeadWorker { incarnation, acked }: &DeadWorker,
     ) -> Result<(), WorkerError> {
-        fence_fn(dead)?;
-        until_space(self.patience, || lock(&self.client).fenced(dead, acked))?;
-        self.run.session().fenced(dead)
+        fence_fn(*incarnation)?;
+        until_space(self.patience, || lock(&self.client).fenced(*incarnation, acked))?;
+        self.run.session().fenced(*incarnation)
     }
 
-    /// Waits until there is a worker to fence, or a report is due. Whether it is over, and whom to fence.
-    fn next_to_do(&self) -> (bool, Option<(WorkerIncarnation, Vec<(u64, u64)>)>) {
+    /// Waits until there is a worker to fence, a report is due, or it is over.
+    fn next_duty(&self) -> JobDuty {
         let state = lock(&self.state);
         let waits = |state: &mut HeartbeatState| !state.over && state.to_fence.is_empty();
         let mut state = match self.report_every {
@@ -239,9 +252,12 @@ impl<N: Net> HeartbeatShared<N> {
             }
             None => self.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner),
         };
-        let next = if state.over { None } else { state.to_fence.pop_first() };
+        if state.over {
+            return JobDuty::Over;
+        }
+        let next = state.to_fence.pop_first();
         state.fencing = next.as_ref().map(|(incarnation, _)| *incarnation);
-        (state.over, next)
+        next.map_or(JobDuty::Report, |(incarnation, acked)| JobDuty::Fence(DeadWorker { incarnation, acked }))
     }
 }
 

@@ -55,7 +55,7 @@ struct Scene {
 impl Scene {
     fn new(seed: u64, replication: ReplicationMode) -> Scene {
         let sim = Sim::new(seed, faults_of(seed));
-        let sim = if seed % 2 == 0 { sim.near() } else { sim };
+        let sim = if seed.is_multiple_of(2) { sim.near() } else { sim };
         let mut cluster = Cluster::empty(&sim, seed, replication);
         cluster.keep_memory();
         // Servers with places of their own, or one place and two servers without one.
@@ -76,7 +76,7 @@ impl Scene {
     }
 
     fn config(&self, config: WorkerConfig) -> WorkerConfig {
-        let one_sided = if self.seed % 2 == 0 { OneSided::Always } else { OneSided::Never };
+        let one_sided = if self.seed.is_multiple_of(2) { OneSided::Always } else { OneSided::Never };
         let places = Some(self.places.clone());
         WorkerConfig { places, one_sided, spin: Duration::ZERO, peer_timeout: patience(self.seed), ..config }
     }
