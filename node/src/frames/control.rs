@@ -279,7 +279,8 @@ pub(crate) struct AwaitV1 {
     pub(crate) incarnation: u64,
 }
 
-/// The deciding thread answers: the worker, if it is dead. Then it is fenced there, unless its group needs every worker.
+/// The deciding thread answers: the worker, if it is dead. Then it is fenced there, unless its group needs every
+/// worker.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct AwaitedV1 {
     pub(crate) dead: Option<DeadMemberV1>,

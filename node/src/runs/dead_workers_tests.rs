@@ -1,5 +1,6 @@
-//! The registry beside a job's state, as their thread has them: who is given up, who fences it, and that no split is with
-//! two workers that could both push. Workers die, sleep and come back in every order; the registry's server is restarted.
+//! The registry beside a job's state, as their thread has them: who is given up, who fences it, and that no split is
+//! with two workers that could both push. Workers die, sleep and come back in every order; the registry's server is
+//! restarted.
 
 use super::messages::{DeadWorker, RunActionV1, RunBeatV2, RunIntent, RunReplyV1};
 use super::registry::{Registry, RunDecision};
@@ -70,7 +71,8 @@ impl World {
         ask(&mut self.registry, worker, job, self.now).is_ok() && self.beat(worker, true).is_some()
     }
 
-    /// A heartbeat. `moves`: the worker has got something done. Returns what it must fence, or nothing if it is refused.
+    /// A heartbeat. `moves`: the worker has got something done. Returns what it must fence, or nothing if it is
+    /// refused.
     fn beat(&mut self, worker: WorkerIncarnation, moves: bool) -> Option<Vec<DeadWorker>> {
         let progress = self.progress.entry(worker).or_default();
         *progress += u64::from(moves);

@@ -251,8 +251,8 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Some copies have become whole. Ends older ones whose shards all have newer whole copies. They are in the order in
-    /// which they were begun.
+    /// Some copies have become whole. Ends older ones whose shards all have newer whole copies. They are in the order
+    /// in which they were begun.
     fn end_replaced(&mut self) {
         let is_replaced = |(at, old): (usize, &Copies)| {
             let newer = || self.copies[at + 1..].iter().filter(|one| one.are_whole() && one.is_about(old));

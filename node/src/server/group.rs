@@ -16,6 +16,7 @@ use crate::limits::CLOCK_MAX;
 pub(super) use crate::share_pushers::AGGREGATE;
 use crate::sync::{SyncConfig, SyncMode};
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, PushName, Write, hash, shard_of};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Whether this is a pusher of data: pushes can be named by the data that they come from.
@@ -35,6 +36,9 @@ pub(super) struct Group {
     pub(super) strict: bool,
     /// When the group began, on the clock of the failure detector.
     pub(super) since: Duration,
+    /// For each worker that others wait for and of which nothing was heard here: the incarnation that they asked for,
+    /// and when they first did, on that clock.
+    pub(super) asked: BTreeMap<u32, (u64, Duration)>,
 }
 
 impl Group {
@@ -58,7 +62,8 @@ impl ServerTable {
         let sums = member.mode.is_bsp().then(|| StepSums::after(&self.recovered).with_share(share()));
         let begin = sums.as_ref().map_or(0, StepSums::at);
         let (limits, strict) = (WorkerLimits::of(member.worker_timeout), member.strict);
-        Group { clocks: Clocks::new(member, begin), sums, published_clock: NO_CLOCK, limits, strict, since }
+        let (clocks, asked) = (Clocks::new(member, begin), BTreeMap::new());
+        Group { clocks, sums, published_clock: NO_CLOCK, limits, strict, since, asked }
     }
 
     /// Adds a worker to the group. Returns its clock here. `since` is the time on the clock of the failure detector.
@@ -107,7 +112,7 @@ impl ServerTable {
                 (Some(sums), true) => sums.restart(),
                 _ => group = self.new_group(&member, &share, since),
             }
-            (group.clocks, group.since) = (Clocks::new(&member, begin), since);
+            (group.clocks, group.since, group.asked) = (Clocks::new(&member, begin), since, BTreeMap::new());
             (group.limits, group.strict) = (WorkerLimits::of(member.worker_timeout), member.strict);
         } else if let Err(why) = checked {
             self.group = Some(group);

@@ -1,9 +1,9 @@
 //! Workers that keep step, on one thread: ended sessions, signs of workers, the worker for which a request waits, and
 //! whether a worker is dead.
 //!
-//! One thread decides that for all: thread 0 of the server with the registry of runs. A worker whose request waits at any
-//! thread of any server asks it about the one for which it waits (frame 75). If that one is dead, the deciding thread
-//! fences it, and whoever has asked fences it at all threads. If that worker dies meanwhile, others still ask.
+//! One thread decides that for all: thread 0 of the server with the registry of runs. A worker whose request waits, at
+//! any thread of any server, asks it about the one for which it waits (frame 75). If that one is dead, the deciding
+//! thread fences it, and whoever has asked fences it at all threads. If that worker dies meanwhile, others still ask.
 
 use super::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
 use super::clocks::{ClockState, Straggler};
@@ -26,7 +26,7 @@ pub(super) fn worker_of(pusher: u64, incarnation: u64) -> Option<WorkerIncarnati
 impl Group {
     /// Whether the others should go on without a worker for which somebody waits, and who that worker is: the one that
     /// is asked for, or the one that has joined here.
-    fn verdict(&self, of: &AwaitV1, detector: &FailureDetector, now: Duration) -> (Verdict, Straggler) {
+    fn verdict(&mut self, of: &AwaitV1, detector: &FailureDetector, now: Duration) -> (Verdict, Straggler) {
         let rank = of.rank;
         let Some(member) = self.clocks.ranks.get(rank as usize) else {
             return (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
@@ -36,8 +36,11 @@ impl Group {
         let straggler = Straggler { rank, clock: member.clock, incarnation: known.1, pusher: known.0 };
         let is_watched = |worker: &WorkerIncarnation| detector.signs(*worker, now).is_some();
         let Some(worker) = worker_of(known.0, known.1).filter(is_watched) else {
-            // It has not come here since the group began.
-            let waited = detector.clock(now).saturating_sub(self.since);
+            // It has not come here since the group began. One that has joined elsewhere may be on its way: it has its
+            // full time from the first question on.
+            let clock = detector.clock(now);
+            let since = if known.0 == 0 { self.since } else { self.first_asked(rank, known.1, clock) };
+            let waited = clock.saturating_sub(since);
             let is_dead = waited > self.limits.silence;
             return (if is_dead { Verdict::Silent(waited) } else { Verdict::Alive }, straggler);
         };
@@ -46,6 +49,15 @@ impl Group {
             return (Verdict::Silent(detector.silence(worker, now)), straggler);
         }
         (detector.verdict(worker, true, now), straggler)
+    }
+
+    /// When others first asked for this incarnation of a worker, of which nothing was heard here, or for a newer one.
+    fn first_asked(&mut self, rank: u32, incarnation: u64, clock: Duration) -> Duration {
+        let asked = self.asked.entry(rank).or_insert((incarnation, clock));
+        if asked.0 < incarnation {
+            *asked = (incarnation, clock);
+        }
+        asked.1
     }
 }
 
@@ -121,13 +133,13 @@ impl ServerTables {
     fn dead_member(&mut self, of: &AwaitV1, now: Duration) -> Result<Option<DeadMemberV1>, RequestFailure> {
         let named = |number: &usize| self.all[*number].schema.name == of.table;
         let Some(number) = self.all.numbers().into_iter().find(named) else { return Ok(None) };
-        let Some(group) = &self.all[number].group else { return Ok(None) };
-        let (verdict, Straggler { rank, clock, incarnation, pusher }) =
-            group.verdict(of, &self.detector, now);
+        let Some(group) = &mut self.all[number].group else { return Ok(None) };
+        let (strict, (verdict, straggler)) = (group.strict, group.verdict(of, &self.detector, now));
+        let Straggler { rank, clock, incarnation, pusher } = straggler;
         if !verdict.is_dead() {
             return Ok(None);
         }
-        if !group.strict {
+        if !strict {
             self.fence_worker(number as u32, rank, (pusher, incarnation), now)?;
         }
         let silent_ms = verdict.in_words().0.as_millis() as u64;
@@ -150,3 +162,7 @@ impl ServerTables {
         Some(control::seal_as(2, &WaitsV2 { table: number, rank, clock, pusher, incarnation, here }))
     }
 }
+
+#[cfg(test)]
+#[path = "heartbeats_tests.rs"]
+mod tests;

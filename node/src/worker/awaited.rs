@@ -1,5 +1,5 @@
-//! A worker that waits for another one asks the thread that decides which workers are dead, and fences a dead one at all
-//! threads. It has links of its own for both: those of the training may be full of requests that wait.
+//! A worker that waits for another one asks the thread that decides which workers are dead, and fences a dead one at
+//! all threads. It has links of its own for both: those of the training may be full of requests that wait.
 
 use super::run_session::{of_registry, registrars};
 use super::tables::{ControlReply, ControlRequest, Recipients};
@@ -32,8 +32,8 @@ impl<N: Net> Default for AwaitedLink<N> {
 }
 
 impl<N: Net> Worker<N> {
-    /// While requests wait for other workers, asks once a second whether those are dead, and fences them. While it asks,
-    /// this worker does nothing else: it waits anyway.
+    /// While requests wait for other workers, asks once a second whether those are dead, and fences them. While it
+    /// asks, this worker does nothing else: it waits anyway.
     ///
     /// # Errors
     /// A worker is dead, and the workers of its group need each of them.

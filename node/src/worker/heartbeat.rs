@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> + Send>;
 
 /// See the module. Dropping it leaves the job without a word: the registry takes the worker for dead when its
-/// [`RunClient`] is dropped, too. The drop does not wait for a fence in progress: the worker that must fence next begins
-/// it again.
+/// [`RunClient`] is dropped, too. The drop does not wait for a fence in progress: the worker that must fence next
+/// begins it again.
 ///
 /// ```
-/// # use gannet_node::{Heartbeat, JobClient, JobPlan, PlanFile, RunClient, RunIntent, RunRequest, Server, ServerConfig};
-/// # use gannet_node::{SplitGrant, Worker, WorkerConfig};
+/// # use gannet_node::{Heartbeat, JobClient, JobPlan, PlanFile, RunClient, RunIntent, RunRequest, Server};
+/// # use gannet_node::{ServerConfig, SplitGrant, Worker, WorkerConfig};
 /// # use gannet_transport::multi::Transports;
 /// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
 /// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
@@ -119,8 +119,8 @@ where
     N::Poll: Send,
 {
     /// Heartbeats of `run` report this job from now on. `fence_fn` fences dead workers. `counters` are those of the
-    /// worker that trains: each heartbeat reports its clock, the staleness of its rows, the worker it waits for, and its
-    /// progress.
+    /// worker that trains: each heartbeat reports its clock, the staleness of its rows, the worker it waits for, and
+    /// its progress.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -202,8 +202,8 @@ impl<N: Net> HeartbeatShared<N> {
         lock(&self.state).lost = Some(error.to_string());
     }
 
-    /// Fences what the registry asks for, one incarnation at a time, and reports to a scheduler that hears no heartbeats,
-    /// until the end.
+    /// Fences what the registry asks for, one incarnation at a time, and reports to a scheduler that hears no
+    /// heartbeats, until the end.
     fn serve(&self, mut fence_fn: FenceFn) {
         let mut logged: Option<Instant> = None;
         loop {

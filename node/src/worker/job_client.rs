@@ -1,5 +1,5 @@
-//! A worker's requests to the scheduler of its job: over the link of its run if the scheduler is in the server that keeps
-//! the registry of runs, else over one of its own. Every call may be repeated: a lost answer does no harm.
+//! A worker's requests to the scheduler of its job: over the link of its run if the scheduler is in the server that
+//! keeps the registry of runs, else over one of its own. Every call may be repeated: a lost answer does no harm.
 
 use super::no_space::until_space;
 use super::run_session::RunSession;

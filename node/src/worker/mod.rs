@@ -163,8 +163,9 @@ pub struct WorkerConfig {
     pub places: Option<Places>,
     /// The run whose tables the worker opens: its name goes before theirs. `None`: table names are used as they are.
     pub run: Option<RunId>,
-    /// The server that keeps the registry of the run ([`RunClient::server`](crate::RunClient::server)): it decides which
-    /// workers are dead. `None`: the server of place 0, or the one whose address comes first in the order of text.
+    /// The server that keeps the registry of the run ([`RunClient::server`](crate::RunClient::server)): it decides
+    /// which workers are dead. `None`: the server of place 0, or the one whose address comes first in the order of
+    /// text.
     pub registry: Option<String>,
 }
 

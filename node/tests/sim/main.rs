@@ -42,6 +42,7 @@ mod step_budget;
 mod sync;
 mod thread_changes;
 mod torn_pushes;
+mod undone_runs;
 mod waiting;
 
 #[path = "../model/mod.rs"]

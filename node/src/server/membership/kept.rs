@@ -2,8 +2,8 @@
 //! stay in the set of the place, so that the next death loses nothing.
 //!
 //! 1. Before any thread has the place, the server *holds* it: it acknowledges nothing, and shows nobody a row.
-//! 2. It is ready, with these backups in the set. In the coordinator `since` is below the epoch. If the server dies now,
-//!    each of them may take the place with what earlier owners have told it.
+//! 2. It is ready, with these backups in the set. In the coordinator `since` is below the epoch. If the server dies
+//!    now, each of them may take the place with what earlier owners have told it.
 //! 3. It fills them. A backup keeps its whole copies until the new ones are whole. Some copies may be ahead of this
 //!    server, or behind it, by pushes that nobody has acknowledged.
 //! 4. All have joined: workers wait for them from now on. Or the time for that is over, and those that have not joined

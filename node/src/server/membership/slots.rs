@@ -83,9 +83,9 @@ impl Slot {
     }
 }
 
-/// The server for a free backup slot of the server at `own`: one that stays in a set, then one without a place, then the
-/// one with the fewest copies. Of equals it is the next behind `own` in alphabetical order, so that not all owners take
-/// the same.
+/// The server for a free backup slot of the server at `own`: one that stays in a set, then one without a place, then
+/// the one with the fewest copies. Of equals it is the next behind `own` in alphabetical order, so that not all owners
+/// take the same.
 fn best<'a>(
     own: &str,
     members: &'a Members,

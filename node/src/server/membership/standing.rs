@@ -14,8 +14,8 @@ pub(in crate::server) struct Promotion {
     pub(in crate::server) server: u32,
     pub(in crate::server) servers: u32,
     pub(in crate::server) epoch: u64,
-    /// This backup has everything that was acknowledged, and was told it in this epoch or a later one. So where it lacks
-    /// rows, nothing of the table was. `None`: nobody knows.
+    /// This backup has everything that was acknowledged, and was told it in this epoch or a later one. So where it
+    /// lacks rows, nothing of the table was. `None`: nobody knows.
     pub(in crate::server) has_all_since: Option<u64>,
     /// Nothing is acknowledged before other backups have what is here.
     pub(in crate::server) is_held: bool,
@@ -162,8 +162,8 @@ impl Standing {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the server acknowledges nothing, until this place is released. It is called before any thread has the
-    /// place.
+    /// From now on the server acknowledges nothing, until this place is released. It is called before any thread has
+    /// the place.
     pub(in crate::server) fn hold(&self, place: u32) {
         let mut held = self.held();
         held.insert(place);
