@@ -390,8 +390,8 @@ pub const RESTORE_LOOKS_MAX: u32 = 100;
 pub const UNDONE_WAIT: Duration = Duration::from_secs(2);
 /// A place whose lease nobody has had for so many of its times has lost its rows: its own server begins it again.
 pub const ORPHAN_LEASES: u32 = 5;
-/// A server that has taken a place acknowledges nothing for so many leases, if it has not filled the other backups until
-/// then. Then it goes on without them.
+/// A server that has taken a place acknowledges nothing for so many leases, if it has not filled the other backups
+/// until then. Then it goes on without them.
 pub const KEPT_LEASES: u32 = 1;
 /// A backup that has been away from the registry of servers for so many leases loses its slot to another server.
 pub const BACKUP_AWAY_LEASES: u32 = 3;

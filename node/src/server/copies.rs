@@ -251,8 +251,8 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Some copies have become whole. Ends older ones whose shards all have newer whole copies. They are in the order in
-    /// which they were begun.
+    /// Some copies have become whole. Ends older ones whose shards all have newer whole copies. They are in the order
+    /// in which they were begun.
     fn end_replaced(&mut self) {
         let is_replaced = |(at, old): (usize, &Copies)| {
             let newer = || self.copies[at + 1..].iter().filter(|one| one.are_whole() && one.is_about(old));
@@ -309,7 +309,9 @@ impl ServerTables {
             // All tables were told since then. One that only an earlier owner told was dropped, or nothing of it was
             // acknowledged.
             self.copies.retain(|copies| !of(copies) || copies.origin.epoch >= since);
-            self.end_partial((server, servers));
+        }
+        self.end_partial((server, servers));
+        if has_all_since.is_some() {
             let new = self.unacknowledged((server, servers));
             self.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
         }
@@ -437,3 +439,7 @@ impl ServerTables {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;

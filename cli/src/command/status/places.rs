@@ -61,8 +61,8 @@ impl Placement {
         (0..self.count).map(owner).collect::<Option<Vec<_>>>().filter(|owners| !owners.is_empty())
     }
 
-    /// How many backups of a place have all its rows, and how many it is to have. `None`: nobody serves it, or the owner
-    /// has not registered.
+    /// How many backups of a place have all its rows, and how many it is to have. `None`: nobody serves it, or the
+    /// owner has not registered.
     fn complete(&self, place: &PlaceStatus) -> Option<(usize, usize)> {
         let owner = self.members.iter().find(|member| member.addr == place.owner)?;
         let (complete, wanted) = (place.backups.len(), owner.backups.len());

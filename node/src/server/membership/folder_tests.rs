@@ -51,6 +51,7 @@ fn place(of: Claim, generation: u64) -> PlaceV3 {
         owner: "there:1".into(),
         incarnation: of.incarnation,
         ready: true,
+        since: 1,
         backups: Vec::new(),
         is_async: false,
     }

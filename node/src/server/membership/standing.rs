@@ -14,8 +14,8 @@ pub(in crate::server) struct Promotion {
     pub(in crate::server) server: u32,
     pub(in crate::server) servers: u32,
     pub(in crate::server) epoch: u64,
-    /// This backup has everything that was acknowledged, and was told it in this epoch or a later one. So where it lacks
-    /// rows, nothing of the table was. `None`: nobody knows.
+    /// This backup has everything that was acknowledged, and was told it in this epoch or a later one. So where it
+    /// lacks rows, nothing of the table was. `None`: nobody knows.
     pub(in crate::server) has_all_since: Option<u64>,
     /// Nothing is acknowledged before other backups have what is here.
     pub(in crate::server) is_held: bool,
@@ -150,6 +150,17 @@ impl Standing {
         }
     }
 
+    /// The server has a lease for a place that it owns until then.
+    pub(in crate::server) fn renew(&self, place: u32, until: Duration) {
+        let epoch = self.epoch(place);
+        self.own((place, epoch), until);
+    }
+
+    /// The epoch in which the server has got a place. 0: it has not.
+    pub(in crate::server) fn epoch(&self, place: u32) -> u64 {
+        self.places().get(&place).map_or(0, |(_, known)| known.epoch)
+    }
+
     /// The coordinator knows that the server has all rows of a place.
     pub(in crate::server) fn note_ready(&self, place: u32) {
         if let Some((_, known)) = self.places().get_mut(&place).filter(|(_, known)| !known.is_ready) {
@@ -162,8 +173,8 @@ impl Standing {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the server acknowledges nothing, until this place is released. It is called before any thread has the
-    /// place.
+    /// From now on the server acknowledges nothing, until this place is released. It is called before any thread has
+    /// the place.
     pub(in crate::server) fn hold(&self, place: u32) {
         let mut held = self.held();
         held.insert(place);

@@ -8,6 +8,8 @@ use gannet_core::{CommandChange, CommandRecord, RowStates};
 const SHARD: u32 = 3;
 
 /// Begins a table whose only shard is kept by the last of a backup's threads.
+const PLACE: OwnPlace = OwnPlace { epoch: 1, is_ready: true, is_held: false };
+
 fn begin(queue: &CommandQueue, threads: usize) {
     let copies = |thread| CopyV1 {
         schema: Vec::new(),
@@ -18,7 +20,7 @@ fn begin(queue: &CommandQueue, threads: usize) {
         all_births: 0,
         births: if thread + 1 == threads { vec![(SHARD, 1)] } else { Vec::new() },
     };
-    queue.begin_table(0, (7, 1), (0, true), &(0..threads).map(copies).collect::<Vec<_>>());
+    queue.begin_table(0, (7, PLACE), (0, true), &(0..threads).map(copies).collect::<Vec<_>>());
 }
 
 fn add_piece(queue: &CommandQueue, told: u64) {
@@ -67,7 +69,7 @@ fn begin_another(queue: &CommandQueue, table: usize, is_awaited: bool) {
     let (schema, births) = (Vec::new(), vec![(SHARD, 1)]);
     let copies =
         CopyV1 { schema, uid: [1; 16], server: 1, servers: 2, confirmed: true, all_births: 0, births };
-    queue.begin_table(table, (8 + table as u64, 1), (9, is_awaited), &[copies]);
+    queue.begin_table(table, (8 + table as u64, PLACE), (9, is_awaited), &[copies]);
 }
 
 #[test]

@@ -166,8 +166,8 @@ impl ServerTables {
         Ok(())
     }
 
-    /// Goes on with the states of the scheduler before, of which this is the backup. `since`: an owner of this epoch or a
-    /// later one has told everything that was acknowledged.
+    /// Goes on with the states of the scheduler before, of which this is the backup. `since`: an owner of this epoch or
+    /// a later one has told everything that was acknowledged.
     ///
     /// # Errors
     /// They are not here, or cannot be read: in words.
