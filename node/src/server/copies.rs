@@ -309,7 +309,9 @@ impl ServerTables {
             // All tables were told since then. One that only an earlier owner told was dropped, or nothing of it was
             // acknowledged.
             self.copies.retain(|copies| !of(copies) || copies.origin.epoch >= since);
-            self.end_partial((server, servers));
+        }
+        self.end_partial((server, servers));
+        if has_all_since.is_some() {
             let new = self.unacknowledged((server, servers));
             self.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
         }
@@ -437,3 +439,7 @@ impl ServerTables {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! Jobs whose servers die for good, with real processes: another server goes on in the place of each.
 
+mod away;
 mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;

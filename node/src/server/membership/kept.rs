@@ -14,6 +14,7 @@ use super::slots::Slot;
 use super::{Membership, PlaceKeys, Role, StepOutcome};
 use crate::coordinator::CoordinatorError;
 use crate::frames::control::PlaceV3;
+use crate::frames::members::ServerV1;
 use crate::limits::KEPT_LEASES;
 use gannet_transport::Net;
 use std::time::Duration;
@@ -46,7 +47,11 @@ impl<N: Net> Membership<N> {
         };
         let members = members_of(&*self.config.coordinator, &self.config.job)?;
         backups.retain(|(addr, incarnation)| {
-            members.get(addr).is_some_and(|server| server.incarnation == *incarnation)
+            // An owner from before that waits is no backup.
+            let may = |server: &ServerV1| {
+                server.incarnation == *incarnation && !server.owned.contains(&keys.number)
+            };
+            members.get(addr).is_some_and(may)
         });
         Ok(backups)
     }
@@ -61,6 +66,11 @@ impl<N: Net> Membership<N> {
     /// Whether a backup has yet to be filled that stays in the set of a place.
     pub(super) fn keeps(&self, addr: &str) -> bool {
         self.kept.borrow().values().any(|kept| kept.backups.iter().any(|(of, _)| of == addr))
+    }
+
+    /// Whether this server holds this place.
+    pub(super) fn holds_place(&self, keys: &PlaceKeys) -> bool {
+        self.kept.borrow().contains_key(&keys.number)
     }
 
     /// Whether this server holds a place.
@@ -87,15 +97,16 @@ impl<N: Net> Membership<N> {
         }
         let without = all - backups.len();
         // Only behind this write no backup goes on with what an earlier owner has told it.
-        let next = PlaceV3 { backups, since: place.epoch, ..place.clone() };
+        let since = self.standing.epoch(keys.number);
+        let next = PlaceV3 { backups, since, ..place.clone() };
         match self.set(keys, *version, &next)? {
             Some(at) => (*place, *version) = (next, at),
-            None => match self.own_place(keys, place.epoch)? {
+            None => match self.own_place(keys)? {
                 Some(known) => (*place, *version) = known,
                 None => return Ok(Err(self.deposed(keys)?)),
             },
         }
-        if place.since == place.epoch {
+        if place.since == since {
             self.end_hold(keys);
             self.wake();
             let place = keys.number;

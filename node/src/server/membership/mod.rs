@@ -19,6 +19,7 @@ mod agreement;
 mod folder;
 mod forgetting;
 mod founding;
+mod keeping;
 mod kept;
 mod registry;
 mod retaking;
@@ -391,46 +392,6 @@ impl<N: Net> Membership<N> {
         self.config.coordinator.compare_and_set_all(&[self.write_of(keys, version, place)])
     }
 
-    /// An owner's step: keeps its lease. Returns whether it has the lease, and may write the place.
-    fn keep(
-        &self,
-        keys: &PlaceKeys,
-        lease: &mut u64,
-        place: &mut PlaceV3,
-        version: &mut u64,
-    ) -> StepOutcome<bool> {
-        let from = self.net.now();
-        if self.config.coordinator.keep_alive(*lease)? {
-            self.standing.own((keys.number, place.epoch), self.until(from));
-        } else {
-            // No backup has taken the place if this server makes the owner's key again: a backup makes it first.
-            let (again, until) = match self.acquire(keys)? {
-                LeaseHolder::Here(again, until) => (again, until),
-                LeaseHolder::Lost => return Ok(Ok(false)),
-                // A backup takes the place, or has died before it had it. This server waits in silence.
-                LeaseHolder::Other => match self.own_place(keys, place.epoch)? {
-                    Some(_) => return Ok(Ok(false)),
-                    None => return Ok(Err(self.deposed(keys)?)),
-                },
-            };
-            match self.own_place(keys, place.epoch)? {
-                Some(now) => (*place, *version) = now,
-                None => return Ok(Err(self.deposed(keys)?)),
-            }
-            // A backup may have begun to take the place meanwhile, and its write may still come. Behind this one it
-            // fails. Otherwise this server would keep a lease for a place that the coordinator says is another's.
-            match self.set(keys, *version, place)? {
-                Some(at) => *version = at,
-                None => return Ok(Ok(false)),
-            }
-            // Not before it is clear that the place is still that of this server. Without an answer the new lease ends.
-            *lease = again;
-            self.standing.own((keys.number, place.epoch), until);
-        }
-        self.wake();
-        Ok(Ok(true))
-    }
-
     /// Why this server has a place no more, by what the coordinator knows of it.
     fn deposed(&self, keys: &PlaceKeys) -> Result<Deposed, CoordinatorError> {
         Ok(Deposed(match keys.get(&*self.config.coordinator)? {
@@ -443,9 +404,9 @@ impl<N: Net> Membership<N> {
         }))
     }
 
-    /// What the coordinator knows of the place, if this server has it in this epoch.
-    fn own_place(&self, keys: &PlaceKeys, epoch: u64) -> Result<Option<(PlaceV3, u64)>, CoordinatorError> {
-        let of = |(place, _): &(PlaceV3, u64)| place.incarnation == self.incarnation && place.epoch == epoch;
+    /// What the coordinator knows of the place, if this server has it.
+    fn own_place(&self, keys: &PlaceKeys) -> Result<Option<(PlaceV3, u64)>, CoordinatorError> {
+        let of = |(place, _): &(PlaceV3, u64)| place.incarnation == self.incarnation;
         Ok(keys.get(&*self.config.coordinator)?.filter(of))
     }
 
@@ -481,12 +442,13 @@ impl<N: Net> Membership<N> {
             Some(Ok(_)) => {}
         }
         let backups = self.kept_backups(keys)?;
-        let since = if backups.is_empty() { place.epoch } else { place.since };
+        let epoch = self.standing.epoch(keys.number);
+        let since = if backups.is_empty() { epoch } else { place.since };
         let ready = PlaceV3 { ready: true, backups, since, ..place.clone() };
         match self.set(keys, *version, &ready)? {
             Some(at) => (*place, *version) = (ready, at),
             // The answer to an earlier write was lost, or another backup has taken the place.
-            None => match self.own_place(keys, place.epoch)? {
+            None => match self.own_place(keys)? {
                 Some(now) => (*place, *version) = now,
                 None => {
                     let why = "another backup has taken the place: start this server again".to_owned();
@@ -496,7 +458,7 @@ impl<N: Net> Membership<N> {
         }
         if place.ready {
             self.standing.note_ready(keys.number);
-            if place.since == place.epoch {
+            if place.since == epoch {
                 self.end_hold(keys);
             }
             self.wake();

@@ -174,17 +174,17 @@ impl<N: Net> Membership<N> {
         let backup = (addr.clone(), incarnation);
         // A backup that leaves does so with a write, also if it is in no set. An earlier write whose answer was lost
         // could still put it there. No such write succeeds behind this one.
-        let wanted = |place: &PlaceV3| {
+        let wanted = |keys: &PlaceKeys, place: &PlaceV3| {
             let mut wanted = place.backups.clone();
             wanted.retain(|known| known.0 != addr || joined && *known == backup);
             // Who comes while a place is held may have copies of tables that were dropped since.
-            if joined && !wanted.contains(&backup) && place.since == place.epoch {
+            if joined && !wanted.contains(&backup) && !self.holds_place(keys) {
                 wanted.push(backup.clone());
             }
             (leaves || wanted != place.backups).then_some(wanted)
         };
         // The set of a place that is not ready yet changes later.
-        let changes = |place: &PlaceV3| wanted(place).filter(|_| place.ready);
+        let changes = |keys: &PlaceKeys, place: &PlaceV3| wanted(keys, place).filter(|_| place.ready);
         match self.write_sets(places, changes)? {
             Err(deposed) => return Ok(Err(deposed)),
             Ok(written) if written && leaves => {
@@ -201,12 +201,12 @@ impl<N: Net> Membership<N> {
     fn write_sets(
         &self,
         places: &mut [(PlaceKeys, Role)],
-        changes: impl Fn(&PlaceV3) -> Option<Vec<(String, u64)>>,
+        changes: impl Fn(&PlaceKeys, &PlaceV3) -> Option<Vec<(String, u64)>>,
     ) -> StepOutcome<bool> {
         let mut changed = Vec::new();
         for (keys, role) in places {
             if let Role::Owner { place, version, .. } = role
-                && let Some(backups) = changes(place)
+                && let Some(backups) = changes(keys, place)
             {
                 let next = PlaceV3 { backups, ..place.clone() };
                 changed.push((&*keys, place, version, next));
@@ -224,7 +224,7 @@ impl<N: Net> Membership<N> {
                 (**place, **version) = match written {
                     Some(at) => (next.clone(), at),
                     // An earlier write had no answer, or another server has the place.
-                    None => match self.own_place(keys, place.epoch)? {
+                    None => match self.own_place(keys)? {
                         Some(now) => now,
                         None => return Ok(Err(self.deposed(keys)?)),
                     },

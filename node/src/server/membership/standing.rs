@@ -150,6 +150,17 @@ impl Standing {
         }
     }
 
+    /// The server has a lease for a place that it owns until then.
+    pub(in crate::server) fn renew(&self, place: u32, until: Duration) {
+        let epoch = self.epoch(place);
+        self.own((place, epoch), until);
+    }
+
+    /// The epoch in which the server has got a place. 0: it has not.
+    pub(in crate::server) fn epoch(&self, place: u32) -> u64 {
+        self.places().get(&place).map_or(0, |(_, known)| known.epoch)
+    }
+
     /// The coordinator knows that the server has all rows of a place.
     pub(in crate::server) fn note_ready(&self, place: u32) {
         if let Some((_, known)) = self.places().get_mut(&place).filter(|(_, known)| !known.is_ready) {
