@@ -34,7 +34,7 @@ impl Registry {
             let emptied = next(name, run.clone(), by, (Vec::new(), String::new()), RunDecision::Fresh);
             // The next process decides its settings.
             self.change(name, |run| *run = RunRecord { begun: RunIntent::Auto, ..emptied })?;
-            self.presences.retain(|(of, _), _| of != name);
+            self.forget_signs(name);
             self.finished.remove(name);
         }
         let to_drop = self.runs.get(name).map(|run| run.to_drop.clone()).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Registry {
     fn remove(&mut self, name: &str) -> Result<(), RunRefusal> {
         let before = self.runs.remove(name);
         self.save(name, before)?;
-        self.presences.retain(|(of, _), _| of != name);
+        self.forget_signs(name);
         self.finished.remove(name);
         self.heard.remove(name);
         self.forgotten.push(name.to_owned());

@@ -82,7 +82,7 @@ impl Registry {
         });
         if is_its_own {
             let before = self.runs.remove(name);
-            self.presences.retain(|(of, _), _| of != name);
+            self.forget_signs(name);
             self.save(name, before)?;
         }
         Ok(RunReplyV1::Noted)
@@ -312,7 +312,7 @@ impl Registry {
             return Ok(());
         }
         if matches!(decided, RunDecision::Begun | RunDecision::Continued | RunDecision::Fresh) {
-            self.presences.retain(|(of, _), _| of != name);
+            self.forget_signs(name);
             self.finished.remove(name);
         }
         self.runs.insert(name.to_owned(), run);

@@ -12,6 +12,7 @@ mod forgetting;
 mod forgetting_tests;
 mod joining;
 mod messages;
+mod presences;
 mod registry;
 #[cfg(test)]
 mod registry_model_tests;

@@ -9,13 +9,11 @@
 //! A generation begins once. A worker that joins it later, joins it again, or comes when it is finished takes part in
 //! that generation.
 
-use super::messages::{
-    Run, RunActionV1, RunBeatV2, RunId, RunIntent, RunMember, RunReplyV1, RunRequestV1, RunSetting,
-};
+use super::messages::{Run, RunActionV1, RunId, RunIntent, RunReplyV1, RunRequestV1, RunSetting};
 use super::runs_file::{self, RunsError};
 use crate::error::Refusal;
 use crate::failure_detector::{FailureDetector, WorkerLimits};
-use crate::limits::{HELD_MAX, RUN_MEMBERS_LISTED, RUNS_MAX, WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
+use crate::limits::{RUN_MEMBERS_LISTED, RUNS_MAX, WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
 use crate::scheduler::member::{WorkerIncarnation, WorkerState};
 use crate::worker::NO_INCARNATION;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -122,9 +120,9 @@ pub(super) struct Presence {
     pub(super) worker: WorkerIncarnation,
     pub(super) session: Option<u32>,
     /// Its session has ended.
-    gone: bool,
+    pub(super) gone: bool,
     /// Batches that it has trained.
-    batches: u64,
+    pub(super) batches: u64,
     /// It takes part in the job whose splits a scheduler hands out.
     pub(super) in_job: bool,
 }
@@ -138,7 +136,7 @@ fn given_up(name: &str, rank: u32) -> String {
 }
 
 /// The limits of a worker that may be silent for so many milliseconds; 0 if it has not said.
-fn limits(timeout_ms: u64) -> WorkerLimits {
+pub(super) fn limits(timeout_ms: u64) -> WorkerLimits {
     WorkerLimits::of(match timeout_ms {
         0 => WORKER_TIMEOUT,
         ms => Duration::from_millis(ms).min(WORKER_TIMEOUT_MAX),
@@ -357,30 +355,6 @@ impl Registry {
         Ok(RunReplyV1::OrdersV2 { finished, members, fence, failed: None })
     }
 
-    /// Notes what a member reports with a heartbeat.
-    fn note_beat(
-        &mut self,
-        name: &str,
-        incarnation: WorkerIncarnation,
-        session: u32,
-        beat: RunBeatV2,
-        now: Duration,
-    ) {
-        let RunBeatV2 { batches, timeout_ms, work, progress } = beat;
-        self.hear(name, incarnation, session, Some(timeout_ms), now);
-        self.detector.note(incarnation, work, now);
-        if let Some(presence) = self.presences.get_mut(&(name.to_owned(), incarnation.rank)) {
-            presence.in_job = progress.is_some();
-            if std::mem::replace(&mut presence.batches, batches) != batches {
-                self.detector.hear_training(incarnation, now);
-            }
-        }
-        if let Some(mut progress) = progress {
-            progress.acked.truncate(HELD_MAX);
-            self.acked.insert((name.to_owned(), incarnation), progress.acked);
-        }
-    }
-
     /// Notes the number of the job that trains a run by splits, or refuses another job. A scheduler that has lost its
     /// state would begin the job again, on the rows that it has trained.
     fn note_job(&mut self, name: &str, number: u64) -> Result<(), RunRefusal> {
@@ -426,62 +400,6 @@ impl Registry {
         }
     }
 
-    /// A worker has spoken over this session, and has perhaps said for how many milliseconds it may be silent.
-    pub(super) fn hear(
-        &mut self,
-        name: &str,
-        worker: WorkerIncarnation,
-        session: u32,
-        timeout_ms: Option<u64>,
-        now: Duration,
-    ) {
-        if timeout_ms.is_some() || !self.detector.hear(worker, now) {
-            self.detector.begin(worker, limits(timeout_ms.unwrap_or(0)), now);
-        }
-        // The workers of a run have one limit. One that has not come back since a restart cannot say it.
-        if let Some(timeout_ms) = timeout_ms {
-            let is_awaited = |(of, presence): &(&(String, u32), &Presence)| {
-                of.0 == name && presence.session.is_none() && !presence.gone
-            };
-            let awaited = self.presences.iter().filter(is_awaited);
-            awaited.for_each(|(_, presence)| self.detector.limit(presence.worker, limits(timeout_ms)));
-        }
-        let of = (name.to_owned(), worker.rank);
-        let before = self.presences.get(&of).filter(|presence| presence.worker == worker);
-        let (batches, in_job) = before.map_or((0, false), |presence| (presence.batches, presence.in_job));
-        let presence = Presence { worker, session: Some(session), gone: false, batches, in_job };
-        self.presences.insert(of, presence);
-        self.heard.insert(name.to_owned(), self.detector.clock(now));
-    }
-
-    /// The others wait for the members of a run that are not done. Their progress counts from now on.
-    fn excuse_all(&self, name: &str, now: Duration) {
-        let of_run = self.presences.iter().filter(|((of, _), _)| of == name);
-        of_run.for_each(|(_, presence)| self.detector.excuse(presence.worker, now));
-    }
-
-    pub(super) fn is_live(&self, name: &str, rank: u32, now: Duration) -> bool {
-        let presence = self.presences.get(&(name.to_owned(), rank));
-        presence.is_some_and(|presence| {
-            !presence.gone && !self.detector.verdict(presence.worker, false, now).is_dead()
-        })
-    }
-
-    fn members(&self, name: &str, now: Duration) -> Vec<RunMember> {
-        let Some(run) = self.runs.get(name) else { return Vec::new() };
-        let member = |(&rank, member): (&u32, &RunAdmission)| {
-            let incarnation = WorkerIncarnation { rank, incarnation: member.incarnation };
-            let (presence, done) = (self.presences.get(&(name.to_owned(), rank)), member.done);
-            let batches = presence.map_or(0, |presence| presence.batches);
-            let is_awaited = !done && run.members.values().any(|other| other.done);
-            let is_dead = member.state == WorkerState::Dead;
-            let lost = is_dead || self.detector.verdict(incarnation, is_awaited, now).is_dead();
-            let live = !is_dead && self.is_live(name, rank, now);
-            RunMember { incarnation, done, live, lost, batches }
-        };
-        run.members.iter().map(member).collect()
-    }
-
     fn list(&self, now: Duration) -> Vec<Run> {
         let run = |(name, run): (&String, &RunRecord)| {
             let mut members = self.members(name, now);
@@ -497,14 +415,6 @@ impl Registry {
             }
         };
         self.runs.iter().map(run).collect()
-    }
-
-    /// Notes that a session has ended.
-    pub(crate) fn closed(&mut self, session: u32) {
-        let of_it = |presence: &&mut Presence| presence.session == Some(session);
-        for presence in self.presences.values_mut().filter(of_it) {
-            (presence.session, presence.gone) = (None, true);
-        }
     }
 
     /// Changes a run. If the change cannot be saved, the run stays as it was.

@@ -85,6 +85,8 @@ pub struct JobOrders {
     pub failed: Option<String>,
     /// Workers that are in the job and live.
     pub live: u32,
+    /// Incarnations whose places others have taken, and that are not yet fenced. The registry of runs must know them.
+    pub unfenced: Vec<WorkerIncarnation>,
 }
 
 /// See the module.
@@ -258,7 +260,8 @@ impl JobState {
         self.member(incarnation)?.progress = progress;
         let (chief, live) = (self.chief() == Some(incarnation), self.live_incarnations().count() as u32);
         let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
-        Ok(JobOrders { chief, saver, trained, saved: self.saved, failed: self.failed.clone(), live })
+        let (failed, unfenced) = (self.failed.clone(), self.unfenced().collect());
+        Ok(JobOrders { chief, saver, trained, saved: self.saved, failed, live, unfenced })
     }
 
     /// Batches of the splits that an incarnation holds are acknowledged: whoever gets a split next begins behind them.

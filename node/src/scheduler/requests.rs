@@ -75,6 +75,7 @@ pub(crate) enum SchedulerReplyV1 {
         saved: bool,
         failed: Option<String>,
         live: u32,
+        unfenced: Vec<WorkerIncarnation>,
     },
     Task {
         index: u64,
@@ -292,10 +293,10 @@ impl Scheduler {
         Ok(match what {
             SchedulerActionV1::Register { .. } | SchedulerActionV1::Status => SchedulerReplyV1::Noted,
             SchedulerActionV1::ReportV3 { progress, work } => {
-                let JobOrders { chief, saver, trained, saved, failed, live } =
+                let JobOrders { chief, saver, trained, saved, failed, live, unfenced } =
                     job.report(incarnation, progress)?;
                 self.works.insert(incarnation.rank, (incarnation.incarnation, work));
-                SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live }
+                SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live, unfenced }
             }
             SchedulerActionV1::Saved => {
                 job.saved(incarnation)?;

@@ -55,7 +55,7 @@ impl<N: Net> Worker<N> {
                     let silent = Duration::from_millis(silent_ms);
                     return Err(WorkerError::WorkerLost { rank, clock, silent });
                 }
-                Ok(Some(dead)) => self.fence_everywhere(table, &dead),
+                Ok(Some(dead)) => self.fence_everywhere(&dead),
                 Err(error) => Err(error),
             };
             if let Err(error) = done {
@@ -92,15 +92,18 @@ impl<N: Net> Worker<N> {
         Ok(dead)
     }
 
-    /// Fences a dead worker at all threads of all servers.
-    fn fence_everywhere(&self, table: usize, dead: &DeadMemberV1) -> Result<(), WorkerError> {
+    /// Fences a dead worker at all threads of all servers, in each table over which this worker keeps step.
+    fn fence_everywhere(&self, dead: &DeadMemberV1) -> Result<(), WorkerError> {
         let &DeadMemberV1 { rank, clock, pusher, incarnation, .. } = dead;
         tracing::warn!(rank, clock, "a worker is dead (--worker-timeout): the others go on without it");
         let config = WorkerConfig { run: None, one_thread: false, ..self.beside(self.config.clone()) };
         let mut fencer = Worker::connect(self.net.clone(), config)?;
-        let table: TableId = fencer.open_table(&self.tables[table].schema)?;
         let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
-        fencer.ask(&ControlRequest::about(table, &fence), Recipients::All).map(|_| ())
+        for table in self.tables.iter().filter(|table| table.group.is_some()) {
+            let table: TableId = fencer.open_table(&table.schema)?;
+            fencer.ask(&ControlRequest::about(table, &fence), Recipients::All)?;
+        }
+        Ok(())
     }
 
     /// A configuration of links beside those of the training.

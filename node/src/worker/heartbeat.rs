@@ -3,13 +3,14 @@
 //! long as servers take to answer, and heartbeats go on meanwhile. It also tells a scheduler in another server, which
 //! hears no heartbeats, how far the worker is. Other threads ask the scheduler, one at a time.
 
+use super::logged_wait::{Asking, LoggedWait};
 use super::no_space::until_space;
 use super::run_client::{JobReport, RunShared};
 use super::run_session::RunOrders;
-use super::{JobClient, RunClient};
+use super::{JobAnswer, JobClient, RunClient};
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAIT_LOGGED, WAITS_LOGGED};
+use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAITS_LOGGED};
 use crate::runs::DeadWorker;
 use crate::scheduler::job_state::JobOrders;
 use crate::scheduler::leases::SplitGrant;
@@ -17,6 +18,7 @@ use crate::scheduler::member::{Activity, ActivityKind, Progress, WorkerIncarnati
 use crate::scheduler::table_records::TableRecord;
 use gannet_transport::Net;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -72,6 +74,8 @@ struct HeartbeatShared<N: Net> {
     read_timeout: Duration,
     /// How long a scheduler may have no space for its state.
     patience: Duration,
+    /// Threads that wait for a server in a call of this. Such a wait has a limit, and counts as progress.
+    asking: AtomicU32,
     /// How often a scheduler that hears no heartbeats must hear how far this worker is. `None`: it hears them.
     report_every: Option<Duration>,
 }
@@ -135,8 +139,17 @@ where
         let (read_timeout, patience) = (client.plan().read_timeout(), client.patience());
         let (client, state, changed) = (Mutex::new(client), Mutex::default(), Condvar::new());
         let run = run.shared();
-        let shared =
-            HeartbeatShared { run, client, state, changed, counters, read_timeout, patience, report_every };
+        let shared = HeartbeatShared {
+            run,
+            client,
+            state,
+            changed,
+            counters,
+            read_timeout,
+            patience,
+            asking: AtomicU32::new(0),
+            report_every,
+        };
         let shared = Arc::new(shared);
         let reporting: Weak<HeartbeatShared<N>> = Arc::downgrade(&shared);
         shared.run.set_report(reporting);
@@ -163,7 +176,10 @@ where
         let fencing = state.fencing;
         let to_fence = orders.fence.iter().filter(|dead| Some(dead.incarnation) != fencing);
         state.to_fence = to_fence.map(|dead| (dead.incarnation, dead.acked.clone())).collect();
-        state.failed.clone_from(&orders.failed);
+        // A scheduler elsewhere says itself why the job failed.
+        if self.report_every.is_none() {
+            state.failed.clone_from(&orders.failed);
+        }
         if !state.to_fence.is_empty() {
             self.changed.notify_all();
         }
@@ -177,7 +193,10 @@ where
 impl<N: Net> HeartbeatShared<N> {
     /// What a heartbeat reports.
     fn progress(&self) -> (Progress, Activity) {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        if self.asking.load(Relaxed) > 0 {
+            state.progress = state.progress.wrapping_add(1);
+        }
         let (clock, staleness, waits_for) = self.counters.step();
         let doing = state.doing.unwrap_or(match (waits_for, state.held_tasks.is_empty()) {
             (Some(_), _) => ActivityKind::Waiting,
@@ -190,9 +209,15 @@ impl<N: Net> HeartbeatShared<N> {
 
     /// Tells the scheduler how far this worker is, and returns what it must know of the job.
     fn report_now(&self) -> Result<JobOrders, WorkerError> {
+        let _asking = Asking::begin(&self.asking);
         let (progress, work) = self.progress();
         let orders = until_space(self.patience, || lock(&self.client).report(progress.clone(), work))?;
         lock(&self.state).failed.clone_from(&orders.failed);
+        if !orders.unfenced.is_empty() {
+            // The worker that should have told the registry may have died before.
+            let job = JobAnswer { unfenced: orders.unfenced.clone(), ..lock(&self.client).joined().clone() };
+            self.run.session().note_job(&job)?;
+        }
         Ok(orders)
     }
 
@@ -236,6 +261,7 @@ impl<N: Net> HeartbeatShared<N> {
         fence_fn: &mut FenceFn,
         DeadWorker { incarnation, acked }: &DeadWorker,
     ) -> Result<(), WorkerError> {
+        let _asking = Asking::begin(&self.asking);
         fence_fn(*incarnation)?;
         until_space(self.patience, || lock(&self.client).fenced(*incarnation, acked))?;
         self.run.session().fenced(*incarnation)
@@ -296,7 +322,7 @@ impl<N: Net> Heartbeat<N> {
 
     /// Decides whether this worker tests and saves the model, once it has nothing more to train. `stop` ends the wait
     /// for that. When all tasks are trained, one worker (the chief) does it. The others wait until it reports that it
-    /// has [saved](Self::saved), because one of them may have to replace it: the scheduler gives up a chief that hangs.
+    /// has [saved](Self::saved), because one of them may have to replace it: the registry gives up a chief that hangs.
     /// If tasks are left, this worker was stopped, and it learns at once whether it is the chief.
     ///
     /// # Errors
@@ -353,6 +379,7 @@ impl<N: Net> Heartbeat<N> {
         match self.lost() {
             Some(why) => Err(why),
             None => {
+                let _asking = Asking::begin(&self.shared.asking);
                 let answer = until_space(self.shared.patience, || ask(&mut lock(&self.shared.client)));
                 answer.map_err(|error| error.to_string())
             }
@@ -479,28 +506,5 @@ impl<N: Net> Heartbeat<N> {
 impl<N: Net> Drop for Heartbeat<N> {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// A wait that is logged now and then.
-struct LoggedWait {
-    since: Instant,
-    logged: Duration,
-}
-
-impl LoggedWait {
-    fn begin() -> LoggedWait {
-        LoggedWait { since: Instant::now(), logged: Duration::ZERO }
-    }
-
-    fn seconds(&self) -> f64 {
-        self.since.elapsed().as_secs_f64()
-    }
-
-    fn is_to_be_logged(&mut self) -> bool {
-        let waited = self.since.elapsed();
-        let due = waited >= WAIT_LOGGED.max(self.logged + WAITS_LOGGED);
-        self.logged = if due { waited } else { self.logged };
-        due
     }
 }

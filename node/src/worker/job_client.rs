@@ -243,8 +243,8 @@ impl<N: Net> JobClient<N> {
     /// The scheduler is lost, or has given this worker up.
     pub fn report(&mut self, progress: Progress, work: Activity) -> Result<JobOrders, WorkerError> {
         match self.ask(SchedulerActionV1::ReportV3 { progress, work })? {
-            SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live } => {
-                Ok(JobOrders { chief, saver, trained, saved, failed, live })
+            SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live, unfenced } => {
+                Ok(JobOrders { chief, saver, trained, saved, failed, live, unfenced })
             }
             other => Err(self.link().nonsense(&other)),
         }

@@ -24,6 +24,7 @@ mod job_client;
 mod kept_keysets;
 mod known_runs;
 mod layout;
+mod logged_wait;
 mod no_space;
 mod one_sided;
 mod opening;

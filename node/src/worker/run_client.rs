@@ -138,7 +138,7 @@ impl<N: Net> RunShared<N> {
         loop {
             match self.beat() {
                 Ok(_) => {}
-                Err(error @ WorkerError::Refused { .. }) => {
+                Err(error @ WorkerError::Refused { refusal: Refusal::Fenced, .. }) => {
                     tracing::error!(%error, "this worker is no longer in the run");
                     return;
                 }

@@ -5,7 +5,7 @@
 use super::Replication;
 use crate::error::Refusal;
 use crate::frames::control::{self, StateV1};
-use crate::frames::{BookFrame, FrameKind, JobTableFrame, RunFrame, StateDoneFrame, StateFrame};
+use crate::frames::{AwaitFrame, BookFrame, FrameKind, JobTableFrame, RunFrame, StateDoneFrame, StateFrame};
 use crate::limits::{STATE_BYTES_MAX, STATE_STREAMS_MAX};
 use crate::server::bulk::{RequestOutcome, refuse};
 use crate::server::copies::StreamOrigin;
@@ -118,7 +118,7 @@ impl ServerTables {
         }
     }
 
-    /// Sends those away who come for the scheduler, the registry of runs or an incarnation to a server that does not
+    /// Sends those away who come for the scheduler, the registry of runs, a verdict or an incarnation to a server that does not
     /// own place 0.
     pub(in crate::server) fn must_be_scheduler(&self) -> RequestOutcome {
         self.must_own(SCHEDULER_PLACE)
@@ -127,7 +127,9 @@ impl ServerTables {
     /// As [`must_be_scheduler`](Self::must_be_scheduler), for a request of this kind.
     pub(in crate::server) fn must_be_asked(&self, kind: u16) -> RequestOutcome {
         match kind {
-            BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND => self.must_be_scheduler(),
+            AwaitFrame::KIND | BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND => {
+                self.must_be_scheduler()
+            }
             _ => Ok(()),
         }
     }

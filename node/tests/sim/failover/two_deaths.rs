@@ -148,6 +148,7 @@ impl Scene {
 
     /// Kills the owner of place 0. It has told one of its backups some pushes that the other has not.
     fn kill_owner(&mut self) -> usize {
+        self.until("no backups", |of| of.cluster.known(0).is_some_and(|(_, backups)| !backups.is_empty()));
         let (owner, backups) = self.cluster.known(0).unwrap();
         let at = self.cluster.members.iter().position(|of| of.host() == owner).unwrap();
         let backup = &backups[self.prng.below(backups.len() as u64) as usize];
