@@ -268,37 +268,6 @@ pub(crate) struct WaitsV2 {
     pub(crate) here: bool,
 }
 
-/// A worker waits, at some thread, for another one.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct AwaitV1 {
-    /// The table's name.
-    pub(crate) table: String,
-    pub(crate) rank: u32,
-    /// Its pusher and incarnation where the request waits; 0 if it has not joined there.
-    pub(crate) pusher: u64,
-    pub(crate) incarnation: u64,
-}
-
-/// The deciding thread answers: the worker, if it is dead. Then it is fenced there, unless its group needs every
-/// worker.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct AwaitedV1 {
-    pub(crate) dead: Option<DeadMemberV1>,
-}
-
-/// A dead worker of a group. Who waits for it fences it at all threads.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
-pub(crate) struct DeadMemberV1 {
-    pub(crate) rank: u32,
-    /// Its clock at the deciding thread.
-    pub(crate) clock: u64,
-    /// Its pusher and incarnation; 0 if it has never joined.
-    pub(crate) pusher: u64,
-    pub(crate) incarnation: u64,
-    /// Milliseconds since its last sign, or since its last progress.
-    pub(crate) silent_ms: u64,
-}
-
 /// Sizes of a thread's part of a table, and its pushers.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub(crate) struct StatusV2 {
@@ -470,14 +439,20 @@ mod tests {
         let mut want = vec![2, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
         [3u64, 4, 5, 1].iter().for_each(|word| want.extend(word.to_le_bytes()));
         assert_eq!(seal_as(2, &waits), want);
-        let of = AwaitV1 { table: "t".into(), rank: 2, pusher: 4, incarnation: 5 };
+        let of = super::super::awaited::AwaitV1 { table: "t".into(), rank: 2, pusher: 4, incarnation: 5 };
         let mut want = vec![1, 0, 0, 0, 32, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255];
         [2u64, 4, 5].iter().for_each(|word| want.extend(word.to_le_bytes()));
         assert_eq!(seal(&of), want);
-        let dead = DeadMemberV1 { rank: 2, clock: 3, pusher: 4, incarnation: 5, silent_ms: 6 };
+        let dead = super::super::awaited::DeadMemberV1 {
+            rank: 2,
+            clock: 3,
+            pusher: 4,
+            incarnation: 5,
+            silent_ms: 6,
+        };
         let mut want = vec![1, 0, 0, 0, 48, 0, 0, 0];
         [1u64, 2, 3, 4, 5, 6].iter().for_each(|word| want.extend(word.to_le_bytes()));
-        assert_eq!(seal(&AwaitedV1 { dead: Some(dead) }), want);
+        assert_eq!(seal(&super::super::awaited::AwaitedV1 { dead: Some(dead) }), want);
         let (schema, uid) = (vec![7; 12], [5; 16]);
         let open_table =
             seal_as(2, &OpenTableV2 { schema, uid, server: 1, servers: 2, make_in: 0x0102_0304_0506_0708 });

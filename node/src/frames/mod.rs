@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod declare;
+pub(crate) mod awaited;
 mod bulk;
 pub(crate) mod command_payload;
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! shards, with flipped bits, cut short, or sent twice.
 
 use super::job_clients;
+use crate::frames::awaited::AwaitV1;
 use crate::frames::control::{
-    self, AwaitV1, ConfirmV2, DropTableV1, HelloV1, IdentifyV2, JoinV1, KnockV1, OpenTableV2, ProofV1,
-    StepV1, VectorV1,
+    self, ConfirmV2, DropTableV1, HelloV1, IdentifyV2, JoinV1, KnockV1, OpenTableV2, ProofV1, StepV1,
+    VectorV1,
 };
 use crate::frames::pull_newer::{bit_words, ones};
 use crate::frames::push_payload::{PushPayload, PushValues};

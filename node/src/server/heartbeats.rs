@@ -11,7 +11,8 @@ use super::group::Group;
 use super::tables::{ServerTables, answer};
 use crate::error::Refusal;
 use crate::failure_detector::{FailureDetector, Verdict};
-use crate::frames::control::{self, AwaitV1, AwaitedV1, DeadMemberV1, WaitsV2};
+use crate::frames::awaited::{AwaitV1, AwaitedV1, DeadMemberV1};
+use crate::frames::control::{self, WaitsV2};
 use crate::frames::{AwaitFrame, AwaitedFrame, FrameKind};
 use crate::scheduler::member::WorkerIncarnation;
 use gannet_transport::{Frame, Full, Transmit};
@@ -154,12 +155,24 @@ impl ServerTables {
         group.clocks.ranks.get(rank as usize).is_none_or(|rank| rank.clock > group.lowest())
     }
 
-    /// The payload of a waits frame: it names the worker for which a request over this table waits.
-    pub(super) fn waits(&self, number: u32) -> Option<Vec<u8>> {
-        let clocks = &self.all.get(number as usize)?.group.as_ref()?.clocks;
+    /// The payload of a waits frame: it names the worker for which a request of this one over the table waits. Of the
+    /// table's workers it may be the asker itself, whose end of the step is behind a request over another table. Then the
+    /// frame names the worker for which it waits over that one.
+    pub(super) fn waits(&self, number: u32, of: &Pusher) -> Option<Vec<u8>> {
+        let others = of.ranks.iter().map(|(table, _)| *table).filter(|table| *table != number);
+        let all: Vec<WaitsV2> = [number].into_iter().chain(others).filter_map(|at| self.behind(at)).collect();
+        let is_other = |waits: &&WaitsV2| of.rank(waits.table) != Some(waits.rank);
+        let waits =
+            all.iter().find(is_other).or_else(|| all.first().filter(|waits| waits.table == number))?;
+        Some(control::seal_as(2, waits))
+    }
+
+    /// The worker that is furthest behind over a table.
+    fn behind(&self, table: u32) -> Option<WaitsV2> {
+        let clocks = &self.all.get(table as usize)?.group.as_ref()?.clocks;
         let Straggler { rank, clock, incarnation, pusher } = clocks.behind()?;
         let here = matches!(clocks.ranks[rank as usize].state, ClockState::Here(_));
-        Some(control::seal_as(2, &WaitsV2 { table: number, rank, clock, pusher, incarnation, here }))
+        Some(WaitsV2 { table, rank, clock, pusher, incarnation, here })
     }
 }
 

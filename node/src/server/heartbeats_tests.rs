@@ -14,25 +14,33 @@ use std::sync::Arc;
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+fn open(tables: &mut ServerTables, name: &str, uid: u8) {
+    let identity = TableIdentity { uid: TableUid([uid; 16]), server: 0, servers: 1 };
+    let schema = Schema { shards: 2, ..Schema::scalar(name, Rule::Add(Add)) };
+    assert!(tables.open(schema, IdentityClaim { identity, make_in: 1 }).is_ok());
+}
+
 /// A deciding thread with an open table.
 fn deciding_thread() -> ServerTables {
     let store = Store::memory();
     let identities = Arc::new(Identities::new(store.clone(), 1, None));
     let mut tables = ServerTables::new(store, identities, 0, ServerCounters::new(1));
-    let identity = TableIdentity { uid: TableUid([1; 16]), server: 0, servers: 1 };
-    let schema = Schema { shards: 2, ..Schema::scalar("t", Rule::Add(Add)) };
-    assert!(tables.open(schema, IdentityClaim { identity, make_in: 1 }).is_ok());
+    open(&mut tables, "t", 1);
     tables
 }
 
 /// The join of a worker is read here.
 fn join(tables: &mut ServerTables, rank: u32, incarnation: u64, now: Duration) -> bool {
+    join_over(tables, 0, rank, incarnation, now)
+}
+
+fn join_over(tables: &mut ServerTables, table: usize, rank: u32, incarnation: u64, now: Duration) -> bool {
     let mode = SyncMode::Ssp(2);
     let config = SyncConfig { rank, workers: 2, mode, worker_timeout: TIMEOUT, strict: false };
     let joiner = Joiner { rank, pusher: u64::from(rank) + 1, incarnation, session: rank + 1 };
     let since = tables.detector.clock(now);
     let request = config.request(NO_CLOCK, 0);
-    let joined = tables.all[0].join(joiner, &request, StepBudgetShare::default, since).is_ok();
+    let joined = tables.all[table].join(joiner, &request, StepBudgetShare::default, since).is_ok();
     tables.detector.begin(WorkerIncarnation { rank, incarnation }, WorkerLimits::of(TIMEOUT), now);
     joined
 }
@@ -69,4 +77,24 @@ fn a_worker_that_had_joined_at_some_threads_and_died_is_given_up() {
         asked.into_iter().find_map(|(second, dead)| dead.map(|dead| (second, dead.rank, dead.incarnation)));
     let (second, rank, incarnation) = dead.expect("it is given up");
     assert!((rank, incarnation) == (1, 8) && second <= 2 * TIMEOUT.as_secs() as u32, "{second}");
+}
+
+/// A model has two tables. A dead worker was fenced over the first. The other one's pull of the first waited for the end
+/// of its own step, which was behind a request over the second. It was told that it waits for itself, and asked about
+/// nobody else: it waited without end.
+#[test]
+fn a_worker_that_waited_for_itself_over_one_table_was_not_told_for_whom_it_waits_over_another() {
+    let mut tables = deciding_thread();
+    open(&mut tables, "u", 2);
+    tables.detector.wake(SECOND);
+    for table in 0..2 {
+        assert!(join_over(&mut tables, table, 0, 7, SECOND) && join_over(&mut tables, table, 1, 7, SECOND));
+    }
+    assert!(tables.fence_worker(0, 1, (2, 7), SECOND).is_ok());
+    let (introduced, ranks) = (Vec::new(), Vec::new());
+    let mut pusher = Pusher { pusher: 1, incarnation: 7, introduced, session: 1, blocked: false, ranks };
+    (0..2).for_each(|table| pusher.enter(table, 0));
+    let payload = tables.waits(0, &pusher).expect("it waits");
+    let waits: WaitsV2 = control::open_as(2, &payload).unwrap();
+    assert_eq!((waits.table, waits.rank), (1, 1));
 }

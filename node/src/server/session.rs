@@ -431,7 +431,7 @@ impl<S: Stream> Session<S> {
         if tables.waits_for_others(table, &self.worker.pusher) {
             self.times.excuse_wait(now);
         }
-        self.replies.report_wait(tables, self.link.transmit(), now)
+        self.replies.report_wait((tables, &self.worker.pusher), self.link.transmit(), now)
     }
 
     /// A request of this session waits for other workers.

@@ -1,5 +1,6 @@
 //! The replies that a session cannot give yet, because their requests wait for other workers.
 
+use super::bulk::Pusher;
 use super::pending_replies::{PendingReply, WaitingRequest};
 use super::tables::ServerTables;
 use crate::frames::{FrameKind, WaitsFrame};
@@ -45,13 +46,13 @@ impl SessionReplies {
     /// Tells the peer, from time to time, whom its request waits for. `true`: the link has something to send.
     pub(super) fn report_wait(
         &mut self,
-        tables: &ServerTables,
+        (tables, of): (&ServerTables, &Pusher),
         transmit: &mut Transmit,
         now: Duration,
     ) -> bool {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.is_due(now)) else { return false };
         waiting.last_report = Some(now);
-        let Some(payload) = tables.waits(waiting.table) else { return false };
+        let Some(payload) = tables.waits(waiting.table, of) else { return false };
         transmit.send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
     }
 }

@@ -118,8 +118,8 @@ impl ServerTables {
         }
     }
 
-    /// Sends those away who come for the scheduler, the registry of runs, a verdict or an incarnation to a server that does not
-    /// own place 0.
+    /// Sends those away who come for the scheduler, the registry of runs, a verdict or an incarnation to a server that
+    /// does not own place 0.
     pub(in crate::server) fn must_be_scheduler(&self) -> RequestOutcome {
         self.must_own(SCHEDULER_PLACE)
     }

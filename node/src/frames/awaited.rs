@@ -1,0 +1,34 @@
+//! The question whether a worker is dead for which another one waits, and its answer. Frozen.
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// A worker waits, at some thread, for another one.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct AwaitV1 {
+    /// The table's name.
+    pub(crate) table: String,
+    pub(crate) rank: u32,
+    /// Its pusher and incarnation where the request waits; 0 if it has not joined there.
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+}
+
+/// The deciding thread answers: the worker, if it is dead. Then it is fenced there, unless its group needs every
+/// worker.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub(crate) struct AwaitedV1 {
+    pub(crate) dead: Option<DeadMemberV1>,
+}
+
+/// A dead worker of a group. Who waits for it fences it at all threads.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DeadMemberV1 {
+    pub(crate) rank: u32,
+    /// Its clock at the deciding thread.
+    pub(crate) clock: u64,
+    /// Its pusher and incarnation; 0 if it has never joined.
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    /// Milliseconds since its last sign, or since its last progress.
+    pub(crate) silent_ms: u64,
+}
