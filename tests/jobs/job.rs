@@ -149,7 +149,7 @@ fn same_bits(folder: &Path, data: &Path, test: &Path, name: &str, incarnations: 
     let out = folder.join(format!("{name}-model"));
     let line = |index: usize| {
         let line = worker_line(data, test, &hosts, 2, index);
-        format!("{line} --deterministic --batch 32 --epochs 4 --out {}", out.display())
+        format!("{line} --deterministic --batch 32 --epochs 8 --out {}", out.display())
     };
     let mut workers = [0, 1].map(|index| Process::start(gannet(&line(index))));
     for threads in &incarnations[1..] {

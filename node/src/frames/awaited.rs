@@ -32,3 +32,21 @@ pub(crate) struct DeadMemberV1 {
     /// Milliseconds since its last sign, or since its last progress.
     pub(crate) silent_ms: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::control::seal;
+
+    #[test]
+    fn golden_bytes() {
+        let of = AwaitV1 { table: "t".into(), rank: 2, pusher: 4, incarnation: 5 };
+        let mut want = vec![1, 0, 0, 0, 32, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255];
+        [2u64, 4, 5].iter().for_each(|word| want.extend(word.to_le_bytes()));
+        assert_eq!(seal(&of), want);
+        let dead = DeadMemberV1 { rank: 2, clock: 3, pusher: 4, incarnation: 5, silent_ms: 6 };
+        let mut want = vec![1, 0, 0, 0, 48, 0, 0, 0];
+        [1u64, 2, 3, 4, 5, 6].iter().for_each(|word| want.extend(word.to_le_bytes()));
+        assert_eq!(seal(&AwaitedV1 { dead: Some(dead) }), want);
+    }
+}

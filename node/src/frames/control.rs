@@ -439,20 +439,6 @@ mod tests {
         let mut want = vec![2, 0, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
         [3u64, 4, 5, 1].iter().for_each(|word| want.extend(word.to_le_bytes()));
         assert_eq!(seal_as(2, &waits), want);
-        let of = super::super::awaited::AwaitV1 { table: "t".into(), rank: 2, pusher: 4, incarnation: 5 };
-        let mut want = vec![1, 0, 0, 0, 32, 0, 0, 0, b't', 255, 255, 255, 255, 255, 255, 255];
-        [2u64, 4, 5].iter().for_each(|word| want.extend(word.to_le_bytes()));
-        assert_eq!(seal(&of), want);
-        let dead = super::super::awaited::DeadMemberV1 {
-            rank: 2,
-            clock: 3,
-            pusher: 4,
-            incarnation: 5,
-            silent_ms: 6,
-        };
-        let mut want = vec![1, 0, 0, 0, 48, 0, 0, 0];
-        [1u64, 2, 3, 4, 5, 6].iter().for_each(|word| want.extend(word.to_le_bytes()));
-        assert_eq!(seal(&super::super::awaited::AwaitedV1 { dead: Some(dead) }), want);
         let (schema, uid) = (vec![7; 12], [5; 16]);
         let open_table =
             seal_as(2, &OpenTableV2 { schema, uid, server: 1, servers: 2, make_in: 0x0102_0304_0506_0708 });

@@ -156,8 +156,8 @@ impl ServerTables {
     }
 
     /// The payload of a waits frame: it names the worker for which a request of this one over the table waits. Of the
-    /// table's workers it may be the asker itself, whose end of the step is behind a request over another table. Then the
-    /// frame names the worker for which it waits over that one.
+    /// table's workers it may be the asker itself, whose end of the step is behind a request over another table. Then
+    /// the frame names the worker for which it waits over that one.
     pub(super) fn waits(&self, number: u32, of: &Pusher) -> Option<Vec<u8>> {
         let others = of.ranks.iter().map(|(table, _)| *table).filter(|table| *table != number);
         let all: Vec<WaitsV2> = [number].into_iter().chain(others).filter_map(|at| self.behind(at)).collect();

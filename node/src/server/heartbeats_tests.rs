@@ -79,9 +79,9 @@ fn a_worker_that_had_joined_at_some_threads_and_died_is_given_up() {
     assert!((rank, incarnation) == (1, 8) && second <= 2 * TIMEOUT.as_secs() as u32, "{second}");
 }
 
-/// A model has two tables. A dead worker was fenced over the first. The other one's pull of the first waited for the end
-/// of its own step, which was behind a request over the second. It was told that it waits for itself, and asked about
-/// nobody else: it waited without end.
+/// A model has two tables. A dead worker was fenced over the first. The other one's pull of the first waited for the
+/// end of its own step, which was behind a request over the second. It was told that it waits for itself, and asked
+/// about nobody else: it waited without end.
 #[test]
 fn a_worker_that_waited_for_itself_over_one_table_was_not_told_for_whom_it_waits_over_another() {
     let mut tables = deciding_thread();

@@ -11,7 +11,7 @@ const AWAY: Duration = Duration::from_secs(8);
 /// `killed`: the coordinator is killed, and one of its servers with it.
 fn a_coordinator_is_away(sync: &str, killed: bool) {
     let worker = "--worker-timeout 3".to_owned();
-    let setup = Setup { servers: 3, keeps: true, passes: 4, worker, ..Setup::default() };
+    let setup = Setup { servers: 3, keeps: true, passes: 12, worker, ..Setup::default() };
     let mut cluster = Cluster::of(setup);
     cluster.until_backed(0);
     let mut workers = [cluster.worker(0, sync), cluster.worker(1, sync)];
