@@ -12,7 +12,7 @@ pub struct WorkerIncarnation {
     pub incarnation: u64,
 }
 
-/// What a worker reports with each heartbeat. [`JobClient::beat`](crate::JobClient::beat) has an example.
+/// What a worker reports with each heartbeat. [`JobClient::report`](crate::JobClient::report) has an example.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     /// Its logical step.
@@ -32,7 +32,7 @@ pub struct Progress {
 }
 
 /// What a worker does, and whether it makes progress: reported with each heartbeat, beside [`Progress`].
-/// [`JobClient::beat`](crate::JobClient::beat) takes it.
+/// [`JobClient::report`](crate::JobClient::report) takes it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
     /// What it does.
