@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The rank of a job's client among the workers of its run. A [`RunMember`](super::RunMember) with this rank is the client.
+/// The rank of a job's client among the workers of its run. A [`RunMember`](super::RunMember) with this rank is the
+/// client.
 pub const CLIENT: u32 = u32::MAX - 1;
 
 /// The worker of a rank in words, or the client.
