@@ -10,6 +10,7 @@ mod replaced;
 mod states;
 mod strangers;
 mod taken;
+mod taken_back;
 mod two_deaths;
 
 use crate::blocking::{Book, Program, Pushes};
