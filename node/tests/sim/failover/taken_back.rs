@@ -91,8 +91,8 @@ impl Scene {
         self.cluster.members[at].coordinator.cut_off.store(is_cut, Relaxed);
     }
 
-    /// The first owner is cut off, and another server begins to take its place. It cannot say that it is ready. It dies,
-    /// or with some seeds comes back later. Returns whether the first owner has its place again.
+    /// The first owner is cut off, and another server begins to take its place. It cannot say that it is ready. It
+    /// dies, or with some seeds comes back later. Returns whether the first owner has its place again.
     fn take_back(&mut self) -> bool {
         self.until_pushed(10);
         self.cut(0, true);
