@@ -216,7 +216,10 @@ impl<N: Net> HeartbeatShared<N> {
         if !orders.unfenced.is_empty() {
             // The worker that should have told the registry may have died before.
             let job = JobAnswer { unfenced: orders.unfenced.clone(), ..lock(&self.client).joined().clone() };
-            self.run.session().note_job(&job)?;
+            // The next report tries it again: a registry that is away must not end a worker whose scheduler answers.
+            if let Err(error) = self.run.session().note_job(&job) {
+                tracing::debug!(%error, "the registry of runs does not know of all dead workers yet");
+            }
         }
         Ok(orders)
     }
