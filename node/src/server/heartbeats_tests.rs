@@ -90,6 +90,8 @@ fn a_worker_that_waited_for_itself_over_one_table_was_not_told_for_whom_it_waits
     for table in 0..2 {
         assert!(join_over(&mut tables, table, 0, 7, SECOND) && join_over(&mut tables, table, 1, 7, SECOND));
     }
+    // The other one has ended its first step over the second table, and not yet over the first.
+    tables.all[1].group.as_mut().expect("both keep step").clocks.tick(0, 1);
     assert!(tables.fence_worker(0, 1, (2, 7), SECOND).is_ok());
     let (introduced, ranks) = (Vec::new(), Vec::new());
     let mut pusher = Pusher { pusher: 1, incarnation: 7, introduced, session: 1, blocked: false, ranks };
