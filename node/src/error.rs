@@ -5,6 +5,7 @@ use crate::scheduler::JobStateFileError;
 use crate::server::PlaceFolderError;
 use crate::server::incarnations::CounterError;
 use crate::server::restore::RestoreError;
+use crate::sharded_keys::KeysError;
 use gannet_core::{CheckpointDirError, CheckpointError, OpenError, PullError, PushError};
 use gannet_transport::{LinkError, NetError};
 use std::sync::Arc;
@@ -327,6 +328,12 @@ pub enum WorkerError {
     /// A checkpoint was given up.
     #[error("{0}")]
     Cut(String),
+}
+
+impl From<KeysError> for WorkerError {
+    fn from(error: KeysError) -> WorkerError {
+        WorkerError::Call(error.to_string())
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! A caller may have sorted the keys already ([`ShardedKeys::fill_sorted`]). Otherwise [`ShardedKeys::fill`] sorts them
 //! with a stable counting sort.
 
-use crate::error::WorkerError;
 use crate::limits::part_keys;
 use gannet_core::{Schema, hash, shard_of};
 use std::ops::Range;
@@ -259,7 +258,7 @@ impl ShardedKeys {
         schema: &Schema,
         owners: &[u32],
         (keys, starts): (&[u64], &[u32]),
-    ) -> Result<(), WorkerError> {
+    ) -> Result<(), KeysError> {
         let runs = starts.len().saturating_sub(1) / schema.shards as usize;
         let fits = runs.is_power_of_two()
             && starts.len() == runs * schema.shards as usize + 1
@@ -267,7 +266,7 @@ impl ShardedKeys {
             && starts[starts.len() - 1] as usize == keys.len()
             && starts.is_sorted();
         if !fits {
-            return Err(WorkerError::Call(format!(
+            return Err(KeysError(format!(
                 "the {} starts of a batch of {} keys do not fit the {} shards of table {:?}",
                 starts.len(),
                 keys.len(),
@@ -281,7 +280,7 @@ impl ShardedKeys {
                 .iter()
                 .fold(0, |strayed, &key| strayed | (shard_of(hash(key), schema.shards) ^ shard));
             if strayed != 0 {
-                return Err(WorkerError::Call(format!(
+                return Err(KeysError(format!(
                     "a batch of table {:?} is not in shard order: a key of another shard is in the run of shard {shard}",
                     schema.name
                 )));
@@ -295,6 +294,11 @@ impl ShardedKeys {
         Ok(())
     }
 }
+
+/// Why keys are no batch in shard order.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct KeysError(String);
 
 /// Copies rows with a length that the compiler knows: a row is then a few registers.
 fn gather<const D: usize>(from: &[u32], rows: &[f32], out: &mut [f32]) {

@@ -240,7 +240,6 @@ fn check_writes(writes: &[CoordinatorWrite]) -> Result<(), CoordinatorError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PlacesForgotten;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     #[test]
@@ -402,21 +401,6 @@ mod tests {
             coordinator.compare_and_set(&key.to_string(), 0, b"", None).unwrap();
         }
         assert!(coordinator.compare_and_set("more", 0, b"", None).unwrap_err().0.contains("4096 keys"));
-    }
-
-    #[test]
-    fn a_full_coordinator_did_not_say_what_to_do() {
-        let coordinator = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
-        for run in 0..COORDINATOR_KEYS_MAX / 2 {
-            for key in ["generation", "place/0"] {
-                coordinator.compare_and_set(&format!("run-{run:04}/{key}"), 0, b"", None).unwrap();
-            }
-        }
-        let full = coordinator.compare_and_set("new/generation", 0, b"", None).unwrap_err().0;
-        assert!(full.contains("runs without servers (run-0000, run-0001, run-0002, ...)"), "{full}");
-        assert!(full.contains("gannet forget --coordinator HOST:PORT --run NAME"), "{full}");
-        assert_eq!(crate::forget_places(&coordinator, "run-0001"), Ok(PlacesForgotten::Removed(2)));
-        assert!(coordinator.compare_and_set("new/generation", 0, b"", None).unwrap().is_some());
     }
 
     #[test]

@@ -128,23 +128,17 @@ impl From<JobStateError> for SchedulerRefusal {
     }
 }
 
-impl SchedulerActionV1 {
-    /// Checks the limits of what is saved and sent to others.
-    fn check(&self) -> Result<(), SchedulerRefusal> {
-        let (what, n, most) = match self {
-            SchedulerActionV1::ReportV3 { progress, .. } => {
-                ("tasks are held", progress.acked.len(), HELD_MAX)
-            }
-            SchedulerActionV1::FencedV2 { acked, .. } => ("tasks are held", acked.len(), HELD_MAX),
-            SchedulerActionV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
-            SchedulerActionV1::Meet { name } => {
-                ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX)
-            }
-            SchedulerActionV1::Fail { why } => ("bytes say why the job fails", why.len(), TEXT_BYTES_MAX),
-            _ => return Ok(()),
-        };
-        if n <= most { Ok(()) } else { Err((Refusal::Limit, format!("{n} {what}; {most} are possible"))) }
-    }
+/// Checks the limits of what is saved and sent to others.
+fn check_action(action: &SchedulerActionV1) -> Result<(), SchedulerRefusal> {
+    let (what, n, most) = match action {
+        SchedulerActionV1::ReportV3 { progress, .. } => ("tasks are held", progress.acked.len(), HELD_MAX),
+        SchedulerActionV1::FencedV2 { acked, .. } => ("tasks are held", acked.len(), HELD_MAX),
+        SchedulerActionV1::Take { holding } => ("tasks are held", holding.len(), HELD_MAX),
+        SchedulerActionV1::Meet { name } => ("bytes are in a barrier's name", name.len(), BARRIER_BYTES_MAX),
+        SchedulerActionV1::Fail { why } => ("bytes say why the job fails", why.len(), TEXT_BYTES_MAX),
+        _ => return Ok(()),
+    };
+    if n <= most { Ok(()) } else { Err((Refusal::Limit, format!("{n} {what}; {most} are possible"))) }
 }
 
 /// The scheduler of one job at a time.
@@ -264,7 +258,7 @@ impl Scheduler {
         if matches!(what, SchedulerActionV1::Status) {
             return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| self.status_of(job))));
         }
-        what.check()?;
+        check_action(&what)?;
         self.heard = now;
         self.tick(now);
         if let SchedulerActionV1::Register { plan } = what {

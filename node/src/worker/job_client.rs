@@ -73,7 +73,7 @@ pub struct JobAnswer {
 /// A job as its scheduler knows it.
 ///
 /// ```
-/// # use gannet_node::{JobClient, JobPlan, JobStatus, PlanFile, Server, ServerConfig, WorkerConfig};
+/// # use gannet_node::{JobClient, JobPlan, PlanFile, Server, ServerConfig, WorkerConfig};
 /// # use gannet_transport::multi::Transports;
 /// # let files = vec![PlanFile { name: "clicks.csv".into(), bytes: 1000, print: 0, whole: false }];
 /// # let (workers, task_bytes, batch, epochs, worker_timeout_ms) = (1, 300, 64, 2, 10_000);
@@ -81,9 +81,9 @@ pub struct JobAnswer {
 /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
 /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
 /// # let reader = WorkerConfig::reader([server.addr()]);
-/// assert_eq!(JobStatus::of(Transports::new(), reader.clone())?, None); // no worker has come yet
+/// assert_eq!(JobClient::status_of(Transports::new(), reader.clone())?, None); // no worker has come yet
 /// let job = JobClient::join(Transports::new(), config, 0, plan)?;
-/// let status = JobStatus::of(Transports::new(), reader)?;
+/// let status = JobClient::status_of(Transports::new(), reader)?;
 /// assert_eq!(status.map(|job| (job.live, job.members.len(), job.tasks)), Some((true, 1, 8)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -333,12 +333,12 @@ impl<N: Net> JobClient<N> {
     }
 }
 
-impl JobStatus {
+impl<N: Net> JobClient<N> {
     /// Asks the scheduler that is `config`'s one server for its job; `None` if it has had none.
     ///
     /// # Errors
     /// The scheduler is lost.
-    pub fn of<N: Net>(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
+    pub fn status_of(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
         let (run, generation, birth) = config.run.as_ref().map_or((String::new(), 0, 0), RunId::parts);
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };

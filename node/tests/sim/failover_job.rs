@@ -11,7 +11,7 @@ use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_node::{
-    Activity, DataName, JobStatus, Places, ReplicationMode, RunId, SplitGrant, TableId, Worker, WorkerConfig,
+    Activity, DataName, JobClient, Places, ReplicationMode, RunId, SplitGrant, TableId, Worker, WorkerConfig,
     WorkerError,
 };
 use gannet_transport::sim::{Prng, Sim, SimProcess};
@@ -185,7 +185,7 @@ impl Job {
         };
         let run = Some(RunId { name: "job".into(), generation: 1, rows_since: 1, birth: 0 });
         let scheduler = WorkerConfig { servers: vec![config.servers[0].clone()], run, ..config.clone() };
-        let status = JobStatus::of(self.sim.clone(), scheduler).unwrap().unwrap();
+        let status = JobClient::status_of(self.sim.clone(), scheduler).unwrap().unwrap();
         let trained = (status.tasks_done, status.examples);
         assert_eq!(trained, (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
         let sums = expected(&plan);

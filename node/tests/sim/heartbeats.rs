@@ -54,7 +54,7 @@ fn config(addr: &str, rank: u32) -> WorkerConfig {
 fn status(addr: &str) -> JobStatus {
     let run = Some(RunId { name: "job".into(), generation: 1, rows_since: 1, birth: 0 });
     let config = WorkerConfig { run, ..WorkerConfig::new([addr.to_owned()], 99, 1) };
-    JobStatus::of(Tcp::new(), config).unwrap().unwrap()
+    JobClient::status_of(Tcp::new(), config).unwrap().unwrap()
 }
 
 /// Waits until `is` holds for the job's status.

@@ -7,9 +7,8 @@ use gannet_core::{
     hash, shard_of,
 };
 use gannet_node::{
-    JobClient, JobPlan, JobStatus, LocalServer, PartitionMap, PlanFile, RestoreError, RestoreSource,
-    ServerConfig, ServerError, ShardHolder, SplitGrant, TableRecord, Worker, WorkerConfig, open_whole,
-    restore_folder,
+    JobClient, JobPlan, LocalServer, PartitionMap, PlanFile, RestoreError, RestoreSource, ServerConfig,
+    ServerError, ShardHolder, SplitGrant, TableRecord, Worker, WorkerConfig, open_whole, restore_folder,
 };
 use gannet_optim::{AdaGrad, Add, Rule};
 use gannet_transport::sim::{Faults, Prng, Sim};
@@ -375,7 +374,7 @@ fn the_scheduler_goes_on_and_no_incarnation_is_handed_out_again() {
                 assert!(client.note_table(record(5)).is_err());
                 break;
             }
-            let status = JobStatus::of(sim.clone(), reader(&addr)).unwrap().unwrap();
+            let status = JobClient::status_of(sim.clone(), reader(&addr)).unwrap().unwrap();
             assert_eq!((status.tasks_done, status.tasks), (1, 4));
             sim.remove_actor(actor);
             sim.reset_all(&addr);

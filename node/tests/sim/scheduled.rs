@@ -8,7 +8,7 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_node::{
-    Activity, DataName, JobPlan, JobStatus, Merge, PlanFile, PullId, PushId, PushRows, RunId, ShardedKeys,
+    Activity, DataName, JobClient, JobPlan, Merge, PlanFile, PullId, PushId, PushRows, RunId, ShardedKeys,
     SplitGrant, StepReduce, SyncConfig, SyncMode, TableId, Worker, WorkerConfig, WorkerError,
 };
 use gannet_transport::Net;
@@ -324,7 +324,7 @@ fn check_sums(world: &World, schema: &Schema, plan: &JobPlan) {
     let scheduler = world.addrs().into_iter().min();
     let run = RunId { name: "job".into(), generation: 1, rows_since: 1, birth: 0 };
     let status = WorkerConfig { run: Some(run), ..WorkerConfig::new(scheduler, 99, 1) };
-    let job = JobStatus::of(world.sim.clone(), status).unwrap().unwrap();
+    let job = JobClient::status_of(world.sim.clone(), status).unwrap().unwrap();
     assert_eq!((job.tasks_done, job.examples), (plan.tasks(), plan.tasks() * BATCHES), "seed {seed}");
     let sums = expected(plan);
     let keys: Vec<u64> = (0..KEYS).map(|n| n * 0x1_0000_0001).collect();

@@ -6,7 +6,7 @@ use super::{Asking, Failure, Trouble, choose, tasks};
 use gannet::Transports;
 use gannet::WorkerConfig;
 use gannet::backups::Places;
-use gannet::job::JobStatus;
+use gannet::job::{JobClient, JobStatus};
 use gannet::runs::{Run, TableUse};
 
 /// What is known of runs and of a job.
@@ -69,7 +69,10 @@ fn answers(
             let of_run = config.run.clone().map(|id| gannet::runs::RunId { name: run.clone(), ..id });
             let servers = vec![scheduler.clone()];
             let tables = answered(TableUse::all(net.clone(), &left()))?.unwrap_or_default();
-            (tables, answered(JobStatus::of(net.clone(), WorkerConfig { servers, run: of_run, ..left() }))?)
+            (
+                tables,
+                answered(JobClient::status_of(net.clone(), WorkerConfig { servers, run: of_run, ..left() }))?,
+            )
         }
     };
     Ok(JobAnswers { runs: Some(runs), tables, run, scheduler, job })
@@ -104,7 +107,7 @@ impl Asking<'_> {
         }
         let net = self.secured.net.clone();
         let config = WorkerConfig { peer_timeout: round.left(), ..self.config(scheduler, run) };
-        let asked = Question::ask(move |say| drop(say.send(answered(JobStatus::of(net, config)))))?;
+        let asked = Question::ask(move |say| drop(say.send(answered(JobClient::status_of(net, config)))))?;
         asked.answer(round).unwrap_or_else(|| {
             let why = "has greeted, and not said what its job does (--peer-timeout)".to_owned();
             Ok(Err(Trouble { why, silent: true }))

@@ -43,3 +43,27 @@ pub fn forget_places(coordinator: &dyn Coordinator, job: &str) -> Result<PlacesF
     }
     Ok(PlacesForgotten::Removed(keys.len() as u64))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::MemoryCoordinator;
+    use crate::limits::COORDINATOR_KEYS_MAX;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_full_coordinator_did_not_say_what_to_do() {
+        let coordinator = MemoryCoordinator::new(Arc::new(|| Duration::ZERO));
+        for run in 0..COORDINATOR_KEYS_MAX / 2 {
+            for key in ["generation", "place/0"] {
+                coordinator.compare_and_set(&format!("run-{run:04}/{key}"), 0, b"", None).unwrap();
+            }
+        }
+        let full = coordinator.compare_and_set("new/generation", 0, b"", None).unwrap_err().0;
+        assert!(full.contains("runs without servers (run-0000, run-0001, run-0002, ...)"), "{full}");
+        assert!(full.contains("gannet forget --coordinator HOST:PORT --run NAME"), "{full}");
+        assert_eq!(forget_places(&coordinator, "run-0001"), Ok(PlacesForgotten::Removed(2)));
+        assert!(coordinator.compare_and_set("new/generation", 0, b"", None).unwrap().is_some());
+    }
+}

@@ -87,8 +87,8 @@ pub struct MembershipConfig {
 /// The keys of a place.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaceKeys {
-    number: u32,
-    owner: String,
+    pub(crate) number: u32,
+    pub(crate) owner: String,
     place: String,
 }
 
@@ -102,7 +102,7 @@ impl PlaceKeys {
     }
 
     /// The write of what the coordinator is to know of the place.
-    fn write(&self, version: u64, place: &PlaceV3) -> CoordinatorWrite {
+    pub(crate) fn write(&self, version: u64, place: &PlaceV3) -> CoordinatorWrite {
         let (key, value) = (self.place.clone(), control::seal_as(3, place));
         CoordinatorWrite { key, version, value, lease: None }
     }
