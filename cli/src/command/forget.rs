@@ -5,7 +5,7 @@ use super::failure::PEER;
 use super::report::counted;
 use super::{Failure, backups, security};
 use gannet::backups::{CoordinatorError, Places, PlacesForgotten, forget_places, places};
-use gannet::runs::Run;
+use gannet::runs::{Run, forget_run, known_runs, server_of_run};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker, WorkerConfig};
 use std::time::Duration;
@@ -43,13 +43,13 @@ pub fn run(args: &ForgetArgs) -> Result<(), Failure> {
         peer_timeout: Duration::from_secs(args.peer_timeout),
         ..WorkerConfig::reader(&hosts)
     };
-    if Run::server(secured.net.clone(), &config, name)?.is_none() {
-        return Err(Failure::input(unknown(name, &Run::all(secured.net, &config)?)));
+    if server_of_run(secured.net.clone(), &config, name)?.is_none() {
+        return Err(Failure::input(unknown(name, &known_runs(secured.net, &config)?)));
     }
     // Only a process with an incarnation may drop tables.
     let incarnation = Worker::<Transports>::allocate_incarnation(secured.net.clone(), &config)?;
     let config = WorkerConfig { incarnation, ..config };
-    let dropped = Run::forget(secured.net, &config, name).map_err(|error| match error {
+    let dropped = forget_run(secured.net, &config, name).map_err(|error| match error {
         WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::input(text),
         error => error.into(),
     })?;

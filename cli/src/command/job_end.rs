@@ -3,7 +3,7 @@
 use super::args::JobArgs;
 use super::failure::SYSTEM;
 use super::{Failure, backups, security};
-use gannet::runs::Run;
+use gannet::runs::known_runs;
 use gannet::{Transports, WorkerConfig};
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ fn until_finished(net: &Transports, config: &WorkerConfig, name: &str, patience:
     // The end that the run had at first. The outer `None`: nobody has answered.
     let mut first: Option<Option<(u32, u64)>> = None;
     loop {
-        match Run::all(net.clone(), config) {
+        match known_runs(net.clone(), config) {
             Ok(runs) => {
                 let run = runs.iter().find(|run| run.name == name && run.finished);
                 let end = run.map(|run| (run.generation, run.finished_at));

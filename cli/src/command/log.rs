@@ -46,7 +46,7 @@ fn filter(args: &LogArgs) -> Result<EnvFilter, Failure> {
     let bad = |why: String| {
         Failure::input(format!(
             "{from} {text:?}: {why}; off, error, warn, info, debug or trace is needed, or such a level for parts: \
-             warn,gannet_node=debug"
+             warn,gannet_server=debug"
         ))
     };
     // A word that is not a level would be read as the name of a module, and nothing would be logged.

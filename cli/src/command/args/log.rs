@@ -5,7 +5,7 @@ use clap::Args;
 /// What is logged on standard error, and how.
 #[derive(Args, Debug, Clone, Default)]
 pub struct LogArgs {
-    /// What to log: off, error, warn, info, debug, trace, or by module: warn,gannet_node=debug. Default: GANNET_LOG,
+    /// What to log: off, error, warn, info, debug, trace, or by module: warn,gannet_server=debug. Default: GANNET_LOG,
     /// else warn.
     #[arg(id = "log", long = "log", global = true, value_name = "LEVEL")]
     pub level: Option<String>,

@@ -3,7 +3,7 @@
 use super::super::args::{DEFAULT_RUN, SaveArgs};
 use super::super::report::counted;
 use super::super::{Failure, backups, checkpoint_place, security};
-use gannet::runs::Run;
+use gannet::runs::known_runs;
 use gannet::storage::{CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ fn timeout(seconds: f64) -> Result<f64, Failure> {
 
 /// The only run that the servers know. Empty: they know none, so all tables are saved.
 fn only_run(net: &Transports, config: &WorkerConfig) -> Result<String, Failure> {
-    let runs = Run::all(net.clone(), config)?;
+    let runs = known_runs(net.clone(), config)?;
     match &runs[..] {
         [] => Ok(String::new()),
         [run] => Ok(run.name.clone()),

@@ -2,7 +2,7 @@
 
 use super::super::failure::{INPUT, SYSTEM};
 use super::{Failure, Trouble};
-use gannet::runs::{Run, TableUse};
+use gannet::runs::{Run, TableUse, known_runs, known_tables};
 use gannet::worker::WorkerError;
 use gannet::{Transports, Worker, WorkerConfig};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -138,9 +138,9 @@ fn ask_server(
     let says = |runs, tables| say.send(Ok(ServerAnswer { transport: Ok(transport.clone()), runs, tables }));
     let why = "has greeted, and not said which runs it knows (--peer-timeout)".to_owned();
     let _ = says(Err(Trouble { why, silent: true }), Vec::new());
-    let runs = answered(Run::all(net.clone(), &config()))?;
+    let runs = answered(known_runs(net.clone(), &config()))?;
     let tables = match runs {
-        Ok(_) => answered(TableUse::all(net.clone(), &config()))?.unwrap_or_default(),
+        Ok(_) => answered(known_tables(net.clone(), &config()))?.unwrap_or_default(),
         Err(_) => Vec::new(),
     };
     let _ = says(runs, tables);

@@ -7,7 +7,7 @@ use gannet::Transports;
 use gannet::WorkerConfig;
 use gannet::backups::Places;
 use gannet::job::{JobClient, JobStatus};
-use gannet::runs::{Run, TableUse};
+use gannet::runs::{Run, TableUse, known_runs, known_tables};
 
 /// What is known of runs and of a job.
 pub struct JobAnswers {
@@ -61,14 +61,14 @@ fn answers(
 ) -> Result<JobAnswers, Failure> {
     let left = || WorkerConfig { peer_timeout: round.left(), ..config.clone() };
     let scheduler = config.servers[0].clone();
-    let runs = answered(Run::all(net.clone(), &left()))?;
+    let runs = answered(known_runs(net.clone(), &left()))?;
     let run = choose(named.as_deref(), runs.as_deref().ok());
     let (tables, job) = match &runs {
         Err(trouble) => (Vec::new(), Err(trouble.clone())),
         Ok(_) => {
             let of_run = config.run.clone().map(|id| gannet::runs::RunId { name: run.clone(), ..id });
             let servers = vec![scheduler.clone()];
-            let tables = answered(TableUse::all(net.clone(), &left()))?.unwrap_or_default();
+            let tables = answered(known_tables(net.clone(), &left()))?.unwrap_or_default();
             (
                 tables,
                 answered(JobClient::status_of(net.clone(), WorkerConfig { servers, run: of_run, ..left() }))?,
