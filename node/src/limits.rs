@@ -147,6 +147,8 @@ pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::
 pub const ATTEMPT_TIME: Duration = Duration::from_secs(5);
 /// A worker pings a link after so long without an answer, or after a third of the server's limit for silence.
 pub const PING_TIME: Duration = Duration::from_secs(10);
+/// How often a failure is logged that stays as it is.
+pub const FAILURE_LOGGED: Duration = Duration::from_secs(60);
 /// Warnings about peers that a thread, or the acceptor, logs in [`WARNINGS_TIME`]. Further ones are only counted.
 pub const WARNINGS_MAX: u32 = 10;
 /// See [`WARNINGS_MAX`].

@@ -8,6 +8,7 @@ use super::queue::CommandQueue;
 use super::slot::{BackupLink, SlotHolder};
 use crate::error::WorkerError;
 use crate::limits::REPLICATOR_PAUSE;
+use crate::log_limiter::RepeatedFailure;
 use crate::worker::{Worker, WorkerConfig};
 use gannet_transport::{Net, Poll, Waker};
 use std::collections::VecDeque;
@@ -58,6 +59,7 @@ impl<N: Net> Replicator<N> {
 
     /// Runs until `is_over`.
     pub fn run(&self, is_over: impl Fn() -> bool) {
+        let mut failures = RepeatedFailure::default();
         while !is_over() {
             let (Some(holder), changes) = self.link.slot.holder() else {
                 self.pause(PATIENCE);
@@ -77,9 +79,10 @@ impl<N: Net> Replicator<N> {
                 Err(error) if joined => {
                     tracing::error!(backup, %error, "a backup has left: workers do not wait for it any more")
                 }
-                Err(error) => {
+                Err(error) if failures.is_news(&format!("{backup}: {error}"), self.net.now()) => {
                     tracing::warn!(backup, %error, "a backup cannot be filled; this server tries again")
                 }
+                Err(error) => tracing::debug!(backup, %error, "a backup cannot be filled, as before"),
             }
             self.link.slot.note_failure();
             self.pause(REPLICATOR_PAUSE);
