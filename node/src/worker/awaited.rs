@@ -1,7 +1,7 @@
 //! A worker that waits for another one asks the thread that decides which workers are dead, and fences a dead one at
 //! all threads. It has links of its own for both: those of the training may be full of requests that wait.
 
-use super::run_session::{of_registry, registrars};
+use super::run_session::{first_registrar, of_registry};
 use super::tables::{ControlReply, ControlRequest, Recipients};
 use super::{TableId, Worker, WorkerConfig};
 use crate::error::WorkerError;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// the servers.
 pub(super) fn deciding_server(config: &WorkerConfig) -> Option<&String> {
     let named = config.registry.as_ref().filter(|_| config.places.is_none());
-    named.or_else(|| registrars(config).first().copied())
+    named.or_else(|| first_registrar(config))
 }
 
 /// The link over which a worker asks.
