@@ -511,3 +511,7 @@ impl<N: Net> Drop for Heartbeat<N> {
         self.end();
     }
 }
+
+#[cfg(test)]
+#[path = "heartbeat_tests.rs"]
+mod tests;
