@@ -8,13 +8,14 @@ use super::registry_model_tests::{NOW, ask, beat_of, come_at, incarnation};
 use super::runs_file;
 use crate::error::Refusal;
 use crate::failure_detector::{FailureDetector, WorkerLimits};
-use crate::limits::{FENCE_TURN, OWN_SLEEP, UNFENCED_MAX};
+use crate::frames::control;
+use crate::limits::{FENCE_TURN, OWN_SLEEP, RUN_BYTES_MAX, UNFENCED_MAX};
 use crate::scheduler::job_plan::{JobPlan, PlanFile};
 use crate::scheduler::job_state::JobState;
 use crate::scheduler::leases::SplitGrant;
 use crate::scheduler::member::{Activity, Progress, WorkerIncarnation};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,9 +67,16 @@ impl World {
         self.generation = generation;
         let plan = self.job.plan().clone();
         self.job.register(worker, &plan).unwrap();
-        let unfenced = self.job.unfenced().collect();
-        let job = RunActionV1::JobV2 { generation, number: 1, unfenced };
-        ask(&mut self.registry, worker, job, self.now).is_ok() && self.beat(worker, true).is_some()
+        self.report(worker) && self.beat(worker, true).is_some()
+    }
+
+    /// A worker reports to the scheduler, and passes on to the registry which dead workers the reply names.
+    fn report(&mut self, worker: WorkerIncarnation) -> bool {
+        let unfenced = self.job.report(worker, Progress::default()).unwrap().unfenced;
+        let bytes = control::seal(&unfenced).len();
+        assert!(bytes < RUN_BYTES_MAX, "{bytes} bytes");
+        let job = RunActionV1::JobV2 { generation: self.generation, number: 1, unfenced };
+        ask(&mut self.registry, worker, job, self.now).is_ok()
     }
 
     /// A heartbeat. `moves`: the worker has got something done. Returns what it must fence, or nothing if it is
@@ -386,6 +394,33 @@ fn the_dead_of_a_run_have_a_limit() {
     world.fenced(me, &orders[0]);
     world.registry.closed(me.incarnation as u32);
     assert!(world.come(next));
+}
+
+/// A scheduler knew of more dead workers than the registry takes. The registry dropped the others: it took only those
+/// that it had already.
+#[test]
+fn dead_workers_above_the_limit_of_the_registry_were_not_fenced() {
+    let (mut world, me) = (World::new(4), incarnation(0, 1 << 20));
+    // Two jobs before this one, in which workers died and were started again, while nobody could fence.
+    for (rank, most) in [(1, UNFENCED_MAX as u64), (2, 300)] {
+        let mut before = JobState::new(plan(4), 1).unwrap();
+        (1..=most).for_each(|started| before.register(incarnation(rank, started), &plan(4)).unwrap());
+        world.job.inherit(&before);
+    }
+    let all: BTreeSet<_> = world.job.unfenced().collect();
+    assert_eq!(all.len(), UNFENCED_MAX + 300);
+    assert!(world.come(me));
+    let mut fenced = BTreeSet::new();
+    for at_once in [10, 290] {
+        assert_eq!(world.unfenced().len(), UNFENCED_MAX, "it has room for more");
+        for dead in world.beat(me, true).unwrap().iter().take(at_once) {
+            world.fenced(me, dead);
+            fenced.insert(dead.incarnation);
+        }
+        world.report(me);
+    }
+    fenced.extend(world.unfenced());
+    assert!(fenced == all);
 }
 
 /// The next generation of a run that its workers left without a word fences them, and so does a new job of it.

@@ -267,7 +267,9 @@ impl<N: Net> HeartbeatShared<N> {
         let _asking = Asking::begin(&self.asking);
         fence_fn(*incarnation)?;
         until_space(self.patience, || lock(&self.client).fenced(*incarnation, acked))?;
-        self.run.session().fenced(*incarnation)
+        self.run.session().fenced(*incarnation)?;
+        // The scheduler may know of dead workers for which the registry had no room.
+        self.report_now().map(drop)
     }
 
     /// Waits until there is a worker to fence, a report is due, or it is over.
