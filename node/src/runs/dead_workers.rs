@@ -24,7 +24,7 @@ impl RunRecord {
     }
 
     /// The members whose splits others can take. The client of a job is not one.
-    fn in_job(&self) -> impl Iterator<Item = WorkerIncarnation> {
+    pub(super) fn in_job(&self) -> impl Iterator<Item = WorkerIncarnation> {
         let is_of_it = |(rank, of): &(&u32, &RunAdmission)| {
             self.job != 0 && **rank != CLIENT && of.state == WorkerState::Live
         };

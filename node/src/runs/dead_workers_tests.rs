@@ -439,6 +439,33 @@ fn workers_of_the_generation_before_are_fenced_by_the_next() {
     assert_eq!(refusal, Refusal::Fenced);
 }
 
+/// The worker that saved the model was killed after that, before it had left the job. Its supervisor started it again,
+/// and it ended with an error: the run is finished.
+#[test]
+fn a_worker_that_was_killed_after_the_end_of_its_job_is_late_once_and_not_refused() {
+    for leaves in [false, true] {
+        let mut world = World::new(1);
+        let saves = incarnation(0, 1);
+        assert!(world.come(saves));
+        let finish = RunActionV1::Finish { generation: 1, rows: 1, at: 1, missing: Vec::new() };
+        ask(&mut world.registry, saves, finish, world.now).unwrap();
+        if leaves {
+            ask(&mut world.registry, saves, RunActionV1::Leave { generation: 1 }, world.now).unwrap();
+        }
+        world.registry.closed(1);
+        // However long that takes, and also when the server was restarted.
+        world.pass(3_600);
+        world.restart();
+        let mut come =
+            |number| come_at(&mut world.registry, incarnation(0, number), RunIntent::Auto, 3, world.now);
+        match leaves {
+            true => assert!(come(2).unwrap_err().contains("is finished")),
+            false => assert_eq!(come(2), Ok((RunDecision::Late, 1, 1))),
+        }
+        assert!(come(3).unwrap_err().contains("is finished"), "a user who runs it again is told");
+    }
+}
+
 /// The first worker of a job died before the registry had heard of the job. The next one has its place, and the
 /// scheduler waited for a fence that nobody was asked for.
 #[test]

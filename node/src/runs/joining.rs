@@ -4,7 +4,7 @@ use super::messages::{JoinV1, RunId, RunIntent, RunReplyV1, RunSetting, SHARDS};
 use super::registry::{Registry, RunAdmission, RunDecision, RunEnd, RunRecord, RunRefusal, who};
 use crate::error::Refusal;
 use crate::limits::{LATE_TIME, RUN_TABLES_MAX, STATUS_PUSHERS_MAX};
-use crate::scheduler::member::WorkerIncarnation;
+use crate::scheduler::member::{WorkerIncarnation, WorkerState};
 use crate::worker::NO_INCARNATION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -224,7 +224,9 @@ impl Registry {
         let again = known.is_some_and(|known| known.incarnation == incarnation.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // A member that had not trained its share when the others finished is late whenever it comes, but only once.
-        let is_late = known.map_or(just, |known| !known.done);
+        // So is one that was killed after the end, before it had left the job: whoever has started it again gets no error.
+        let has_not_left = run.in_job().any(|of| of.rank == incarnation.rank);
+        let is_late = known.map_or(just, |known| !known.done) || has_not_left;
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;
         let same = run.differs(&join.settings, incarnation.rank).is_none();
         let finished = run.finished.clone().unwrap_or(RunEnd { at: 0, rows: 0, missing: Vec::new() });
@@ -306,7 +308,12 @@ impl Registry {
                 run.tables.push(own_name);
             }
         }
-        let admission = RunAdmission::new(incarnation.incarnation, decided == RunDecision::Late);
+        let is_late = decided == RunDecision::Late;
+        let mut admission = RunAdmission::new(incarnation.incarnation, is_late);
+        if is_late {
+            // There is nothing that it could push.
+            admission.state = WorkerState::Left;
+        }
         run.admit(incarnation.rank, admission);
         if before.as_ref() == Some(&run) {
             return Ok(());
