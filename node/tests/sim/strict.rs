@@ -6,9 +6,11 @@ use crate::stepping::{Seed, Servers, Stepper, faults, member, seeds_from};
 
 use gannet_node::{Merge, StepReduce, SyncConfig, SyncMode, WorkerError};
 use gannet_transport::sim::{Prng, Sim};
+use std::ops::Range;
 use std::time::Duration;
 
 const WORKERS: u32 = 3;
+const BSP: SyncMode = SyncMode::Bsp(StepReduce { aggregate: WORKERS, merge: Merge::Mean });
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Scene {
@@ -62,8 +64,8 @@ impl Scene {
     }
 }
 
-fn ends(mode: SyncMode, first: u64) {
-    for seed in seeds_from(first, 8) {
+fn ends(mode: SyncMode, seeds: Range<u64>) {
+    for seed in seeds {
         let _seed = Seed::begin(seed);
         let mut scene = Scene::new(seed, mode);
         let stops = seed as usize % WORKERS as usize;
@@ -86,10 +88,17 @@ fn ends(mode: SyncMode, first: u64) {
 
 #[test]
 fn whoever_waits_for_a_dead_worker_of_a_strict_group_ends_and_nobody_is_fenced() {
-    ends(SyncMode::Bsp(StepReduce { aggregate: WORKERS, merge: Merge::Mean }), 300);
+    ends(BSP, seeds_from(300, 8));
 }
 
 #[test]
 fn also_within_a_bound() {
-    ends(SyncMode::Ssp(1), 320);
+    ends(SyncMode::Ssp(1), seeds_from(320, 8));
+}
+
+/// Its link broke while it was asleep, so the server had not its last step, and its pull waited for that. It asked
+/// whether the worker for which it waits is dead, and was told that it is: nothing had been heard of it.
+#[test]
+fn a_worker_that_woke_up_asked_whether_it_is_dead_itself_and_ended() {
+    ends(BSP, 310..311);
 }
