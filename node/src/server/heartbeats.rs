@@ -159,8 +159,13 @@ impl ServerTables {
         if !verdict.is_dead() {
             return Ok(None);
         }
+        let here = group.clocks.ranks.get(rank as usize).map_or(0, |member| member.incarnation);
+        let signs = worker_of(pusher, incarnation).and_then(|worker| self.detector.signs(worker, now));
+        // One of which nothing was heard here is known only by the word of whoever asks, who fences it. A wild number
+        // must not lock out a worker that has yet to come.
+        let fenced = if signs.is_some() { incarnation } else { here.min(incarnation) };
         if !strict {
-            self.fence_worker(number as u32, rank, (pusher, incarnation), now)?;
+            self.fence_worker(number as u32, rank, (pusher, fenced), now)?;
         }
         let silent_ms = verdict.in_words().0.as_millis() as u64;
         Ok(Some(DeadMemberV1 { rank, clock, pusher, incarnation, silent_ms }))
