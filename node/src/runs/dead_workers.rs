@@ -109,8 +109,8 @@ impl Registry {
     }
 
     /// The scheduler of a run's job knows of incarnations whose places others have taken. One of them may have come to
-    /// the job before the registry had heard of the job, or belong to a run that another registry has lost. The registry
-    /// takes as many as it has room for. The scheduler names the others again with the next report.
+    /// the job before the registry had heard of the job, or belong to a run that another registry has lost. The
+    /// registry takes as many as it has room for. The scheduler names the others again with the next report.
     pub(super) fn note_unfenced(
         &mut self,
         name: &str,

@@ -224,7 +224,7 @@ impl Registry {
         let again = known.is_some_and(|known| known.incarnation == incarnation.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // A member that had not trained its share when the others finished is late whenever it comes, but only once.
-        // So is one that was killed after the end, before it had left the job: whoever has started it again gets no error.
+        // So is one that was killed after the end, before it had left the job: its next start is no error.
         let has_not_left = run.in_job().any(|of| of.rank == incarnation.rank);
         let is_late = known.map_or(just, |known| !known.done) || has_not_left;
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;

@@ -32,7 +32,7 @@ impl Group {
         let rank = of.rank;
         let nobody = (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
         let Some(&member) = self.clocks.ranks.get(rank as usize) else { return nobody };
-        // A worker that keeps step pushes under its rank + 1. Whoever names another pusher means no worker of this rank.
+        // A worker that keeps step pushes under its rank + 1. Another pusher is that of no worker of this rank.
         let own = if member.pusher == 0 { u64::from(rank) + 1 } else { member.pusher };
         if of.pusher != 0 && of.pusher != own {
             return nobody;

@@ -273,7 +273,7 @@ fn a_dead_worker_that_only_a_report_named_was_fenced_nowhere() {
 }
 
 /// The scheduler is in the registry's server, and knew of a dead worker of which the registry did not. A worker reports
-/// to it after each fence: before that, it named the dead one when a worker joined, and then only at the end of the job.
+/// to it after each fence. Before that, it named the dead one when a worker joined, and then at the end of the job.
 #[test]
 fn a_dead_worker_that_only_the_scheduler_knew_of_waited_for_the_end_of_the_job() {
     let served = served();

@@ -1,5 +1,5 @@
-//! A worker is dead, and others wait for it. The server that decides which workers are dead dies meanwhile, and a backup
-//! takes its place. The others go on once the new one has given the dead worker up.
+//! A worker is dead, and others wait for it. The server that decides which workers are dead dies meanwhile, and a
+//! backup takes its place. The others go on once the new one has given the dead worker up.
 
 use super::two_deaths::faults_of;
 use crate::cluster::{Cluster, patience};
@@ -112,8 +112,8 @@ impl Scene {
         self.until("the others", |_| workers[..DIES as usize].iter().all(SimProcess::has_ended));
         let most = self.made[DIES as usize].get();
         assert!(self.made[..DIES as usize].iter().all(|made| made.get() == STEPS), "seed {}", self.seed);
-        // Where other servers knew it, it is fenced, at the new owner, too. Where none did, it counts as one that has not
-        // come yet, and may come.
+        // Where other servers knew it, it is fenced, at the new owner, too. Where none did, it counts as one that has
+        // not come yet, and may come.
         let is_fenced = self.cluster.places > 1;
         self.cluster.heal();
         let (config, of, seed) = (self.config(u64::from(DIES) + 1, 1), self.sim.clone(), self.seed);
