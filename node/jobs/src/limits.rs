@@ -30,7 +30,8 @@ pub const HELD_MAX: usize = 2;
 pub const BARRIERS_MAX: usize = 64;
 /// Bytes of a barrier's name.
 pub const BARRIER_BYTES_MAX: usize = 64;
-/// Dead incarnations that are not yet fenced at every owner of shards. A job with so many admits no more workers.
+/// Dead incarnations that a registry of runs has fenced at a time, and that a reply of a scheduler names. A job with so
+/// many admits no more workers.
 pub const UNFENCED_MAX: usize = 2048;
 /// A worker that missed the end of a job counts as late within this time after the end. Later it begins another job.
 pub const LATE_TIME: Duration = Duration::from_secs(60);

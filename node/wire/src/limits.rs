@@ -37,6 +37,8 @@ pub const TICK: Duration = Duration::from_secs(1);
 /// A loop that has not read the clock for so long was stopped itself (SIGSTOP, a machine that slept, a long call of its
 /// program). That time does not count as its peers' silence.
 pub const OWN_SLEEP: Duration = Duration::from_secs(3);
+/// How often a failure is logged that stays as it is.
+pub const FAILURE_LOGGED: Duration = Duration::from_secs(60);
 /// Warnings about peers that a thread, or the acceptor, logs in [`WARNINGS_TIME`]. Further ones are only counted.
 pub const WARNINGS_MAX: u32 = 10;
 /// See [`WARNINGS_MAX`].

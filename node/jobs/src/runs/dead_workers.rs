@@ -24,7 +24,7 @@ impl RunRecord {
     }
 
     /// The members whose splits others can take. The client of a job is not one.
-    fn in_job(&self) -> impl Iterator<Item = WorkerIncarnation> {
+    pub(super) fn in_job(&self) -> impl Iterator<Item = WorkerIncarnation> {
         let is_of_it = |(rank, of): &(&u32, &RunAdmission)| {
             self.job != 0 && **rank != CLIENT && of.state == WorkerState::Live
         };
@@ -109,7 +109,8 @@ impl Registry {
     }
 
     /// The scheduler of a run's job knows of incarnations whose places others have taken. One of them may have come to
-    /// the job before the registry had heard of the job, or belong to a run that another registry has lost.
+    /// the job before the registry had heard of the job, or belong to a run that another registry has lost. The
+    /// registry takes as many as it has room for. The scheduler names the others again with the next report.
     pub(crate) fn note_unfenced(
         &mut self,
         name: &str,
@@ -118,7 +119,9 @@ impl Registry {
         self.change(name, |run| {
             let members: Vec<WorkerIncarnation> = run.in_job().collect();
             let room = UNFENCED_MAX.saturating_sub(run.unfenced.len());
-            run.unfenced.extend(dead.into_iter().filter(|of| !members.contains(of)).take(room));
+            let is_news = |of: &WorkerIncarnation| !members.contains(of) && !run.unfenced.contains(of);
+            let news: Vec<WorkerIncarnation> = dead.into_iter().filter(is_news).take(room).collect();
+            run.unfenced.extend(news);
         })
     }
 

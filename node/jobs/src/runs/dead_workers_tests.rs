@@ -8,14 +8,15 @@ use crate::runs::registry::Registry;
 use crate::runs::registry_model_tests::{NOW, ask, beat_of, come_at, incarnation};
 use crate::runs::runs_file;
 use crate::scheduler::job_state::JobState;
-use gannet_wire::limits::OWN_SLEEP;
+use gannet_wire::limits::{OWN_SLEEP, RUN_BYTES_MAX};
+use gannet_wire::messages::control;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
 use gannet_wire::messages::jobs::SplitGrant;
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
 use gannet_wire::messages::runs::{DeadWorker, RunActionV1, RunBeatV2, RunDecision, RunIntent, RunReplyV1};
 use gannet_wire::refusal::Refusal;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -67,9 +68,16 @@ impl World {
         self.generation = generation;
         let plan = self.job.plan().clone();
         self.job.register(worker, &plan).unwrap();
-        let unfenced = self.job.unfenced().collect();
-        let job = RunActionV1::JobV2 { generation, number: 1, unfenced };
-        ask(&mut self.registry, worker, job, self.now).is_ok() && self.beat(worker, true).is_some()
+        self.report(worker) && self.beat(worker, true).is_some()
+    }
+
+    /// A worker reports to the scheduler, and passes on to the registry which dead workers the reply names.
+    fn report(&mut self, worker: WorkerIncarnation) -> bool {
+        let unfenced = self.job.report(worker, Progress::default()).unwrap().unfenced;
+        let bytes = control::seal(&unfenced).len();
+        assert!(bytes < RUN_BYTES_MAX, "{bytes} bytes");
+        let job = RunActionV1::JobV2 { generation: self.generation, number: 1, unfenced };
+        ask(&mut self.registry, worker, job, self.now).is_ok()
     }
 
     /// A heartbeat. `moves`: the worker has got something done. Returns what it must fence, or nothing if it is
@@ -389,6 +397,33 @@ fn the_dead_of_a_run_have_a_limit() {
     assert!(world.come(next));
 }
 
+/// A scheduler knew of more dead workers than the registry takes. The registry dropped the others: it took only those
+/// that it had already.
+#[test]
+fn dead_workers_above_the_limit_of_the_registry_were_not_fenced() {
+    let (mut world, me) = (World::new(4), incarnation(0, 1 << 20));
+    // Two jobs before this one, in which workers died and were started again, while nobody could fence.
+    for (rank, most) in [(1, UNFENCED_MAX as u64), (2, 300)] {
+        let mut before = JobState::new(plan(4), 1).unwrap();
+        (1..=most).for_each(|started| before.register(incarnation(rank, started), &plan(4)).unwrap());
+        world.job.inherit(&before);
+    }
+    let all: BTreeSet<_> = world.job.unfenced().collect();
+    assert_eq!(all.len(), UNFENCED_MAX + 300);
+    assert!(world.come(me));
+    let mut fenced = BTreeSet::new();
+    for at_once in [10, 290] {
+        assert_eq!(world.unfenced().len(), UNFENCED_MAX, "it has room for more");
+        for dead in world.beat(me, true).unwrap().iter().take(at_once) {
+            world.fenced(me, dead);
+            fenced.insert(dead.incarnation);
+        }
+        world.report(me);
+    }
+    fenced.extend(world.unfenced());
+    assert!(fenced == all);
+}
+
 /// The next generation of a run that its workers left without a word fences them, and so does a new job of it.
 #[test]
 fn workers_of_the_generation_before_are_fenced_by_the_next() {
@@ -403,6 +438,33 @@ fn workers_of_the_generation_before_are_fenced_by_the_next() {
     assert_eq!(world.unfenced(), [before]);
     let (refusal, _) = ask(&mut world.registry, before, beat_of(1, 0), world.now).unwrap_err();
     assert_eq!(refusal, Refusal::Fenced);
+}
+
+/// The worker that saved the model was killed after that, before it had left the job. Its supervisor started it again,
+/// and it ended with an error: the run is finished.
+#[test]
+fn a_worker_that_was_killed_after_the_end_of_its_job_is_late_once_and_not_refused() {
+    for leaves in [false, true] {
+        let mut world = World::new(1);
+        let saves = incarnation(0, 1);
+        assert!(world.come(saves));
+        let finish = RunActionV1::Finish { generation: 1, rows: 1, at: 1, missing: Vec::new() };
+        ask(&mut world.registry, saves, finish, world.now).unwrap();
+        if leaves {
+            ask(&mut world.registry, saves, RunActionV1::Leave { generation: 1 }, world.now).unwrap();
+        }
+        world.registry.closed(1);
+        // However long that takes, and also when the server was restarted.
+        world.pass(3_600);
+        world.restart();
+        let mut come =
+            |number| come_at(&mut world.registry, incarnation(0, number), RunIntent::Auto, 3, world.now);
+        match leaves {
+            true => assert!(come(2).unwrap_err().contains("is finished")),
+            false => assert_eq!(come(2), Ok((RunDecision::Late, 1, 1))),
+        }
+        assert!(come(3).unwrap_err().contains("is finished"), "a user who runs it again is told");
+    }
 }
 
 /// The first worker of a job died before the registry had heard of the job. The next one has its place, and the

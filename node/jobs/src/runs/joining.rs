@@ -4,7 +4,7 @@ use crate::limits::{LATE_TIME, RUN_TABLES_MAX};
 use crate::runs::registry::{Registry, RunAdmission, RunEnd, RunRecord, RunRefusal};
 use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::limits::STATUS_PUSHERS_MAX;
-use gannet_wire::messages::member::WorkerIncarnation;
+use gannet_wire::messages::member::{WorkerIncarnation, WorkerState};
 use gannet_wire::messages::runs::{
     JoinV1, RunDecision, RunId, RunIntent, RunReplyV1, RunSetting, SHARDS, who,
 };
@@ -227,7 +227,9 @@ impl Registry {
         let again = known.is_some_and(|known| known.incarnation == incarnation.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // A member that had not trained its share when the others finished is late whenever it comes, but only once.
-        let is_late = known.map_or(just, |known| !known.done);
+        // So is one that was killed after the end, before it had left the job: its next start is no error.
+        let has_not_left = run.in_job().any(|of| of.rank == incarnation.rank);
+        let is_late = known.map_or(just, |known| !known.done) || has_not_left;
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;
         let same = run.differs(&join.settings, incarnation.rank).is_none();
         let finished = run.finished.clone().unwrap_or(RunEnd { at: 0, rows: 0, missing: Vec::new() });
@@ -309,7 +311,12 @@ impl Registry {
                 run.tables.push(own_name);
             }
         }
-        let admission = RunAdmission::new(incarnation.incarnation, decided == RunDecision::Late);
+        let is_late = decided == RunDecision::Late;
+        let mut admission = RunAdmission::new(incarnation.incarnation, is_late);
+        if is_late {
+            // There is nothing that it could push.
+            admission.state = WorkerState::Left;
+        }
         run.admit(incarnation.rank, admission);
         if before.as_ref() == Some(&run) {
             return Ok(());

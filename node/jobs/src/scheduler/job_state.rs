@@ -239,7 +239,7 @@ impl JobState {
         self.member(incarnation)?.progress = progress;
         let (chief, live) = (self.chief() == Some(incarnation), self.live_incarnations().count() as u32);
         let (saver, trained) = (self.chief.map(|chief| chief.rank), self.is_trained());
-        let (failed, unfenced) = (self.failed.clone(), self.unfenced().collect());
+        let (failed, unfenced) = (self.failed.clone(), self.unfenced_in_a_reply());
         Ok(JobOrders { chief, saver, trained, saved: self.saved, failed, live, unfenced })
     }
 
@@ -345,6 +345,11 @@ impl JobState {
     /// Incarnations that are dead and not yet fenced everywhere.
     pub fn unfenced(&self) -> impl Iterator<Item = WorkerIncarnation> {
         self.unfenced.iter().copied()
+    }
+
+    /// As many of them as a reply names. The others follow in later replies, when some of these are fenced.
+    pub fn unfenced_in_a_reply(&self) -> Vec<WorkerIncarnation> {
+        self.unfenced().take(UNFENCED_MAX).collect()
     }
 
     /// Why the job failed, if it did.

@@ -42,7 +42,7 @@ impl Scheduler {
         job.register(worker, &plan)?;
         tracing::info!(worker = worker.rank, of = plan.workers, "a worker is in the job");
         let (started, SplitCounts { done, tasks, .. }) = (job.started(), job.counts());
-        let unfenced = job.unfenced().collect();
+        let unfenced = job.unfenced_in_a_reply();
         self.links.insert(session, worker);
         self.save_job()?;
         Ok(SchedulerReplyV1::RegisteredV2 { started, done, tasks, unfenced })

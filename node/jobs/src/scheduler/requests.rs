@@ -315,7 +315,7 @@ impl Scheduler {
             epochs: job.plan().epochs,
             members: job.members().cloned().collect(),
             leases: job.leases().map(|(index, lease)| (index, lease.incarnation)).collect(),
-            unfenced: job.unfenced().collect(),
+            unfenced: job.unfenced_in_a_reply(),
             done,
             leased,
             returned,

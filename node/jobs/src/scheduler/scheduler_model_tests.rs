@@ -4,7 +4,7 @@ use crate::limits::{BARRIERS_MAX, UNFENCED_MAX};
 use crate::scheduler::job_state::{JobState, JobStateError};
 use crate::scheduler::requests::Scheduler;
 use gannet_transport::limits::FRAME_BYTES_MAX;
-use gannet_wire::limits::{JOB_WORKERS_MAX, PLAN_BYTES_MAX, TEXT_BYTES_MAX};
+use gannet_wire::limits::{JOB_WORKERS_MAX, PLAN_BYTES_MAX, RUN_BYTES_MAX, TEXT_BYTES_MAX};
 use gannet_wire::messages::control;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
 use gannet_wire::messages::jobs::{
@@ -382,4 +382,26 @@ fn the_largest_status_is_one_frame() {
     assert!(bytes > 100 << 10 && bytes <= FRAME_BYTES_MAX, "{bytes} bytes");
     let reply = model.ask(incarnations[0], report()).unwrap();
     assert!(control::seal(&reply).len() <= FRAME_BYTES_MAX);
+}
+
+/// Jobs one after another left dead workers that nobody had fenced. A reply named all of them, and the request with
+/// which a worker passes them on was too large for the registry: no worker could join any more.
+#[test]
+fn a_reply_names_as_many_dead_workers_as_the_registry_takes_and_then_the_others() {
+    let plan = plan(3, 1);
+    let mut job = JobState::new(plan.clone(), 4).unwrap();
+    for rank in 0..3 {
+        let mut before = JobState::new(plan.clone(), 1).unwrap();
+        (1..=UNFENCED_MAX as u64).for_each(|of| before.register(worker(rank, of), &plan).unwrap());
+        job.inherit(&before);
+    }
+    let (all, mut named) = (job.unfenced().collect::<Vec<_>>(), Vec::new());
+    assert_eq!(all.len(), 3 * UNFENCED_MAX);
+    for _ in 0..3 {
+        let unfenced = job.unfenced_in_a_reply();
+        assert!(control::seal(&unfenced).len() + 1024 <= RUN_BYTES_MAX);
+        unfenced.iter().for_each(|dead| assert!(job.fenced(*dead, &[])));
+        named.extend(unfenced);
+    }
+    assert!(named == all && job.unfenced().next().is_none());
 }

@@ -8,6 +8,7 @@ use crate::limits::REPLICATOR_PAUSE;
 use crate::replication::queue::CommandQueue;
 use crate::replication::slot::{BackupLink, SlotHolder};
 use gannet_transport::{Net, Poll, Waker};
+use gannet_wire::log_limiter::RepeatedFailure;
 use gannet_worker::{Worker, WorkerConfig, WorkerError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,6 +58,7 @@ impl<N: Net> Replicator<N> {
 
     /// Runs until `is_over`.
     pub fn run(&self, is_over: impl Fn() -> bool) {
+        let mut failures = RepeatedFailure::default();
         while !is_over() {
             let (Some(holder), changes) = self.link.slot.holder() else {
                 self.pause(PATIENCE);
@@ -76,9 +78,10 @@ impl<N: Net> Replicator<N> {
                 Err(error) if joined => {
                     tracing::error!(backup, %error, "a backup has left: workers do not wait for it any more")
                 }
-                Err(error) => {
+                Err(error) if failures.is_news(&format!("{backup}: {error}"), self.net.now()) => {
                     tracing::warn!(backup, %error, "a backup cannot be filled; this server tries again")
                 }
+                Err(error) => tracing::debug!(backup, %error, "a backup cannot be filled, as before"),
             }
             self.link.slot.note_failure();
             self.pause(REPLICATOR_PAUSE);

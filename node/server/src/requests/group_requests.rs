@@ -21,6 +21,17 @@ use gannet_wire::sync::SyncConfig;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Refuses what names no start of a worker. Steps and data have pusher numbers too, and no worker has such a high
+/// incarnation. A fence on one of those would end the table's steps for good.
+pub(crate) fn must_name_a_worker(what: &str, pusher: u64, incarnation: u64) -> RequestOutcome {
+    if pusher < DATA_PUSHERS && incarnation < INCARNATION_NAMED_MAX {
+        return Ok(());
+    }
+    let who = gannet_core::pusher_in_words(pusher);
+    let text = format!("{what} needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
+    refuse(Refusal::Name, text)
+}
+
 impl ServerTables {
     pub(crate) fn answer_join(
         &mut self,
@@ -121,14 +132,7 @@ impl ServerTables {
     /// Fences a worker. The others go on without it, and the server refuses all its later pushes, over any session.
     pub(crate) fn fence(&mut self, frame: &Frame<'_>, now: Duration) -> Result<BulkReply, RequestFailure> {
         let FenceFrame { table: number, index: rank, pusher, incarnation } = FenceFrame::decode(&frame.head)?;
-        // Steps and data have pusher numbers too, and no worker has such a high incarnation. A fence on one of those
-        // would end the table's steps for good.
-        if pusher >= DATA_PUSHERS || incarnation >= INCARNATION_NAMED_MAX {
-            let who = gannet_core::pusher_in_words(pusher);
-            let text =
-                format!("a fence needs an incarnation of a worker, but got {who}, incarnation {incarnation}");
-            return refuse(Refusal::Name, text);
-        }
+        must_name_a_worker("a fence", pusher, incarnation)?;
         self.fence_worker(number, rank, (pusher, incarnation), now)?;
         Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
     }

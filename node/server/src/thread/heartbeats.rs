@@ -6,6 +6,7 @@
 //! thread fences it, and whoever has asked fences it at all threads. If that worker dies meanwhile, others still ask.
 
 use crate::requests::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use crate::requests::group_requests::must_name_a_worker;
 use crate::steps::clocks::{ClockState, Straggler};
 use crate::steps::group::Group;
 use crate::tables::server_tables::{ServerTables, send_answer};
@@ -31,11 +32,18 @@ impl Group {
     /// is asked for, or the one that has joined here.
     fn verdict(&mut self, of: &AwaitV1, detector: &FailureDetector, now: Duration) -> (Verdict, Straggler) {
         let rank = of.rank;
-        let Some(member) = self.clocks.ranks.get(rank as usize) else {
-            return (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
-        };
-        let asked = (of.pusher, of.incarnation);
-        let known = if of.pusher == 0 { (member.pusher, member.incarnation) } else { asked };
+        let nobody = (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
+        let Some(&member) = self.clocks.ranks.get(rank as usize) else { return nobody };
+        // A worker that keeps step pushes under its rank + 1. Another pusher is that of no worker of this rank.
+        let own = if member.pusher == 0 { u64::from(rank) + 1 } else { member.pusher };
+        if of.pusher != 0 && of.pusher != own {
+            return nobody;
+        }
+        // Who needs every worker does not end for one that another process has replaced.
+        let is_replaced = self.strict && of.incarnation < member.incarnation;
+        let is_of_here = of.pusher == 0 || is_replaced;
+        let known =
+            if is_of_here { (member.pusher, member.incarnation) } else { (of.pusher, of.incarnation) };
         let straggler = Straggler { rank, clock: member.clock, incarnation: known.1, pusher: known.0 };
         let is_watched = |worker: &WorkerIncarnation| detector.signs(*worker, now).is_some();
         let Some(worker) = worker_of(known.0, known.1).filter(is_watched) else {
@@ -44,7 +52,7 @@ impl Group {
             let clock = detector.clock(now);
             let since = if known.0 == 0 { self.since } else { self.first_asked(rank, known.1, clock) };
             let waited = clock.saturating_sub(since);
-            let is_dead = waited > self.limits.silence;
+            let is_dead = waited > self.limits.silence && !self.is_heard(rank, detector, now);
             return (if is_dead { Verdict::Silent(waited) } else { Verdict::Alive }, straggler);
         };
         // It is fenced here. Whoever was told may have died before it had fenced it everywhere.
@@ -52,6 +60,16 @@ impl Group {
             return (Verdict::Silent(detector.silence(worker, now)), straggler);
         }
         (detector.verdict(worker, true, now), straggler)
+    }
+
+    /// Whether the incarnation of a worker that has joined here is heard. A fence on a newer one, of which nothing was
+    /// heard, would end it, too: a restarted worker is given up only when its earlier incarnation is silent.
+    fn is_heard(&self, rank: u32, detector: &FailureDetector, now: Duration) -> bool {
+        let Some(member) = self.clocks.ranks.get(rank as usize) else { return false };
+        let here = worker_of(member.pusher, member.incarnation);
+        let here = here.filter(|_| !self.clocks.is_fenced(rank, member.incarnation));
+        here.and_then(|here| detector.signs(here, now))
+            .is_some_and(|(silent, limits)| silent <= limits.silence)
     }
 
     /// When others first asked for this incarnation of a worker, of which nothing was heard here, or for a newer one.
@@ -134,6 +152,7 @@ impl ServerTables {
     /// The worker that is asked for, if it is dead. It is fenced here, unless its group needs every worker (`strict`):
     /// then whoever waits for it ends.
     fn dead_member(&mut self, of: &AwaitV1, now: Duration) -> Result<Option<DeadMemberV1>, RequestFailure> {
+        must_name_a_worker("a question about a worker", of.pusher, of.incarnation)?;
         let named = |number: &usize| self.all[*number].schema.name == of.table;
         let Some(number) = self.all.numbers().into_iter().find(named) else { return Ok(None) };
         let Some(group) = &mut self.all[number].group else { return Ok(None) };
@@ -142,8 +161,13 @@ impl ServerTables {
         if !verdict.is_dead() {
             return Ok(None);
         }
+        let here = group.clocks.ranks.get(rank as usize).map_or(0, |member| member.incarnation);
+        let signs = worker_of(pusher, incarnation).and_then(|worker| self.detector.signs(worker, now));
+        // One of which nothing was heard here is known only by the word of whoever asks, who fences it. A wild number
+        // must not lock out a worker that has yet to come.
+        let fenced = if signs.is_some() { incarnation } else { here.min(incarnation) };
         if !strict {
-            self.fence_worker(number as u32, rank, (pusher, incarnation), now)?;
+            self.fence_worker(number as u32, rank, (pusher, fenced), now)?;
         }
         let silent_ms = verdict.in_words().0.as_millis() as u64;
         Ok(Some(DeadMemberV1 { rank, clock, pusher, incarnation, silent_ms }))

@@ -1,9 +1,15 @@
 //! Heartbeats of a worker over real links: they continue while a fence takes long. And which worker saves at the end.
 
+use crate::members::join_run;
+use crate::model::schema;
+use gannet_core::Write;
 use gannet_server::{Server, ServerConfig};
 use gannet_transport::tcp::Tcp;
-use gannet_wire::{JobPlan, JobStatus, PlanFile, RunId, RunIntent, SplitGrant, WorkerIncarnation};
-use gannet_worker::{FenceFn, Heartbeat, JobClient, RunClient, RunRequest, WorkerConfig};
+use gannet_wire::{JobPlan, JobStatus, PlanFile, Refusal, RunId, RunIntent, SplitGrant, WorkerIncarnation};
+use gannet_worker::{
+    FenceFn, Heartbeat, JobClient, RunClient, RunRequest, Worker, WorkerConfig, WorkerError,
+};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -175,6 +181,114 @@ fn tasks_are_taken_while_others_are_done() {
         drop(taken_tasks);
         assert_eq!(taken, plan.tasks());
     });
+    heartbeat.leave().unwrap();
+    served.stop().unwrap();
+}
+
+/// A worker that dies before it has told the registry anything of the job: only the scheduler knows of it.
+fn die_early(net: &Tcp, config: &WorkerConfig, scheduler: Option<&WorkerConfig>) {
+    let rank = (config.pusher - 1) as u32;
+    let run = join_run(net.clone(), config, rank, plan().worker_timeout()).unwrap();
+    let job = match scheduler {
+        Some(of) => {
+            let (run, incarnation) = (Some(run.id().clone()), config.incarnation);
+            JobClient::join(net.clone(), WorkerConfig { run, incarnation, ..of.clone() }, rank, plan())
+        }
+        None => JobClient::join_beside(&run, plan()),
+    };
+    drop(job.unwrap());
+}
+
+/// Two incarnations of worker 1 die before they report the job to the registry. The first one has the place of nobody
+/// in the run, so only the scheduler knows of it, and worker 0 had joined before. Returns whom worker 0 fences.
+fn fenced_by_the_other(scheduler: Option<&str>, servers: &[String], fence: FenceFn) -> Heartbeat<Tcp> {
+    let net = Tcp::new();
+    let of = |rank: u32, incarnation| WorkerConfig::new(servers.to_vec(), u64::from(rank) + 1, incarnation);
+    let (settings, tables, notes) = (Vec::new(), Vec::new(), String::new());
+    let (name, want, worker_timeout) = ("job".to_owned(), RunIntent::Auto, plan().worker_timeout());
+    let request = RunRequest { name, want, settings, tables, at: 0, notes, worker_timeout };
+    let run = RunClient::join(net.clone(), &of(0, 7), 0, request).unwrap();
+    let of_scheduler = |rank: u32, incarnation| {
+        let of = of(rank, incarnation);
+        scheduler.map(|addr| WorkerConfig { servers: vec![addr.to_owned()], ..of })
+    };
+    let job = match of_scheduler(0, 7) {
+        Some(of) => {
+            let run = Some(run.id().clone());
+            JobClient::join(net.clone(), WorkerConfig { run, ..of }, 0, plan())
+        }
+        None => JobClient::join_beside(run.session(), plan()),
+    };
+    let job = job.unwrap();
+    assert!(job.joined().unfenced.is_empty());
+    for incarnation in [1, 2] {
+        die_early(&net, &of(1, incarnation), of_scheduler(1, incarnation).as_ref());
+    }
+    run.note_job(job.joined()).unwrap();
+    let heartbeat = Heartbeat::begin(&run, job, fence, Arc::default()).unwrap();
+    // It goes on until the process ends.
+    std::mem::forget(run);
+    heartbeat
+}
+
+/// The scheduler is in another server. Only its replies to reports named a dead worker, and nobody passed that on: its
+/// splits stayed with it.
+#[test]
+fn a_dead_worker_that_only_a_report_named_was_fenced_nowhere() {
+    let (first, second, scheduler) = (served(), served(), served());
+    let servers = [first.addr().to_owned(), second.addr().to_owned()];
+    let schema = schema("t", 1, 8);
+    let (fenced, whom) = channel();
+    let (of, table) = (servers.clone(), schema.clone());
+    let fence: FenceFn = Box::new(move |dead| {
+        let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new(of.clone(), 1, 7))?;
+        let table = worker.open_table(&table)?;
+        worker.fence(table, u64::from(dead.rank) + 1, dead.incarnation)?;
+        fenced.send(dead).unwrap();
+        Ok(())
+    });
+    // The first incarnation has opened the table.
+    let open = |_| {
+        let mut worker = Worker::connect(Tcp::new(), WorkerConfig::new(servers.to_vec(), 2, 1)).unwrap();
+        let table = worker.open_table(&schema).unwrap();
+        (worker, table)
+    };
+    let links: Vec<_> = (0..16).map(open).collect();
+    let heartbeat = fenced_by_the_other(Some(scheduler.addr()), &servers, fence);
+    let mut all = [whom.recv_timeout(LIMIT).unwrap(), whom.recv_timeout(LIMIT).unwrap()];
+    all.sort();
+    assert_eq!(all, [1, 2].map(|incarnation| WorkerIncarnation { rank: 1, incarnation }));
+    until(scheduler.addr(), "not fenced", |job| job.unfenced.is_empty());
+    // It wakes up, and every shard of every server refuses it.
+    let mut refused = BTreeSet::new();
+    for (key, (mut woken, table)) in links.into_iter().enumerate() {
+        match woken.push(table, &[key as u64], Write::Gradient, &[1.0]).unwrap_err() {
+            WorkerError::Refused { peer, refusal: Refusal::Fenced, .. } => refused.insert(peer.to_string()),
+            other => panic!("{other}"),
+        };
+    }
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    heartbeat.leave().unwrap();
+    [first, second, scheduler].into_iter().for_each(|served| assert!(served.stop().is_ok()));
+}
+
+/// The scheduler is in the registry's server, and knew of a dead worker of which the registry did not. A worker reports
+/// to it after each fence. Before that, it named the dead one when a worker joined, and then at the end of the job.
+#[test]
+fn a_dead_worker_that_only_the_scheduler_knew_of_waited_for_the_end_of_the_job() {
+    let served = served();
+    let servers = [served.addr().to_owned()];
+    let (fenced, whom) = channel();
+    let fence: FenceFn = Box::new(move |dead| {
+        fenced.send(dead).unwrap();
+        Ok(())
+    });
+    let heartbeat = fenced_by_the_other(None, &servers, fence);
+    // The second one is silent in the run. When it is fenced, the first one follows.
+    for incarnation in [2, 1] {
+        assert_eq!(whom.recv_timeout(LIMIT).unwrap(), WorkerIncarnation { rank: 1, incarnation });
+    }
+    until(&servers[0], "not fenced", |job| job.unfenced.is_empty());
     heartbeat.leave().unwrap();
     served.stop().unwrap();
 }

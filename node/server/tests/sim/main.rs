@@ -39,6 +39,7 @@ mod segments;
 mod simulated;
 mod small_pulls;
 mod step_budget;
+mod strict;
 mod sync;
 mod thread_changes;
 mod torn_pushes;

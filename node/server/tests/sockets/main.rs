@@ -1,6 +1,7 @@
 //! Workers and servers over sockets and shared memory of this host. Some peers attack, impersonate others, have a wrong
 //! token, or die.
 
+mod awaited_scheduler;
 mod backup;
 mod batches_in_tables;
 mod checkpoints;

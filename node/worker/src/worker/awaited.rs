@@ -3,7 +3,7 @@
 
 use crate::error::WorkerError;
 use crate::limits::{AWAITED_EVERY, AWAITED_LIMIT, AWAITED_RETRY};
-use crate::worker::run_session::{of_registry, registrars};
+use crate::worker::run_session::{first_registrar, of_registry};
 use crate::worker::tables::{ControlReply, ControlRequest, Recipients, TableId};
 use crate::worker::{Worker, WorkerConfig};
 use gannet_transport::Net;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// the servers.
 pub(crate) fn deciding_server(config: &WorkerConfig) -> Option<&String> {
     let named = config.registry.as_ref().filter(|_| config.places.is_none());
-    named.or_else(|| registrars(config).first().copied())
+    named.or_else(|| first_registrar(config))
 }
 
 /// The link over which a worker asks.

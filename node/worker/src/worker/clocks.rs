@@ -417,12 +417,14 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// For whom requests over each table wait, as the servers last reported.
+    /// For whom requests over each table wait, as the servers last reported. A worker whose link was lost may wait for
+    /// itself, until a server has its last step. It asks nobody whether it is dead.
     pub(crate) fn awaited(&self) -> BTreeSet<(usize, u32, u64, u64)> {
         let waits = |peer: &Peer<N::Stream>| {
             let waits = peer.steps.waits.as_ref()?;
             let table = peer.session.tables.iter().position(|&table| table == waits.table)?;
-            Some((table, waits.rank, waits.pusher, waits.incarnation))
+            let own = self.tables[table].group.as_ref().map(|group| group.sync.rank);
+            (own != Some(waits.rank)).then_some((table, waits.rank, waits.pusher, waits.incarnation))
         };
         self.peers.iter().filter_map(waits).collect()
     }

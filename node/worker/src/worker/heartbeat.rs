@@ -270,7 +270,9 @@ impl<N: Net> HeartbeatShared<N> {
         let _asking = Asking::begin(&self.asking);
         fence_fn(*incarnation)?;
         until_space(self.patience, || lock(&self.client).fenced(*incarnation, acked))?;
-        self.run.session().fenced(*incarnation)
+        self.run.session().fenced(*incarnation)?;
+        // The scheduler may know of dead workers for which the registry had no room.
+        self.report_now().map(drop)
     }
 
     /// Waits until there is a worker to fence, a report is due, or it is over.
@@ -512,5 +514,19 @@ impl<N: Net> Heartbeat<N> {
 impl<N: Net> Drop for Heartbeat<N> {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(feature = "test-support")]
+#[doc(hidden)]
+impl<N: Net> Heartbeat<N> {
+    /// Whether a thread waits for a server or for the scheduler.
+    pub fn is_asking(&self) -> bool {
+        self.shared.asking.load(Relaxed) > 0
+    }
+
+    /// The work that the next heartbeat reports.
+    pub fn reported_work(&self) -> gannet_wire::Activity {
+        self.shared.progress().1
     }
 }

@@ -102,6 +102,11 @@ pub(crate) fn registrars(config: &WorkerConfig) -> Vec<&String> {
     servers
 }
 
+/// The first of them. It is asked at each turn of a worker, so nothing is sorted for it.
+pub(super) fn first_registrar(config: &WorkerConfig) -> Option<&String> {
+    if config.places.is_some() { config.servers.first() } else { config.servers.iter().min() }
+}
+
 /// The servers that know a run.
 pub(crate) struct RegistryServer {
     /// The servers that know the run.
@@ -140,8 +145,8 @@ pub(crate) fn registrar(
     name: &str,
     found: &RegistryServer,
 ) -> Result<(String, Vec<String>), WorkerError> {
-    match (&found.knowing[..], registrars(config).first()) {
-        ([], Some(first)) => Ok(((*first).clone(), found.left.clone())),
+    match (&found.knowing[..], first_registrar(config)) {
+        ([], Some(first)) => Ok((first.clone(), found.left.clone())),
         ([one], _) => Ok((one.clone(), Vec::new())),
         ([one, other, ..], _) => Err(two_registries(name, one, other)),
         ([], None) => Err(WorkerError::Call("no server is named".into())),
@@ -417,5 +422,30 @@ impl<N: Net> Worker<N> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WorkerConfig, first_registrar, registrars};
+    use crate::worker::places::Places;
+    use gannet_jobs::MemoryCoordinator;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// Whoever asks for the first one gets what whoever asks for all gets first.
+    #[test]
+    fn the_first_registrar_is_the_first_of_all() {
+        for servers in [vec![], vec!["b:1"], vec!["b:1", "a:2", "b:1"], vec!["c:3", "b:1", "a:2"]] {
+            let config = WorkerConfig::new(servers.iter().map(|addr| (*addr).to_owned()), 1, 1);
+            assert_eq!(first_registrar(&config), registrars(&config).first().copied());
+            let places = Places {
+                coordinator: Arc::new(MemoryCoordinator::new(Arc::new(|| Duration::ZERO))),
+                job: "job".into(),
+            };
+            let config = WorkerConfig { places: Some(places), ..config };
+            assert_eq!(first_registrar(&config), registrars(&config).first().copied());
+            assert_eq!(first_registrar(&config).map(String::as_str), servers.first().copied());
+        }
     }
 }

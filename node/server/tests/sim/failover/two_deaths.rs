@@ -38,7 +38,7 @@ fn still() -> Vec<u64> {
     (0..STILL).map(|n| 1_000_000 + n).collect()
 }
 
-fn faults_of(seed: u64) -> Faults {
+pub(super) fn faults_of(seed: u64) -> Faults {
     if seed.is_multiple_of(4) { faults(seed) } else { Faults::none() }
 }
 
