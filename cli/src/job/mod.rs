@@ -1,0 +1,8 @@
+//! The flags of a job, and the connection of its processes.
+
+pub mod backups;
+pub mod cache;
+pub mod check;
+pub mod end;
+pub mod sync;
+pub mod wire;

@@ -1,0 +1,4 @@
+//! What commands print: words, numbers, warnings and progress.
+
+pub mod models;
+pub mod training;

@@ -1,0 +1,6 @@
+//! The run of a process.
+
+pub mod awaited_worker;
+pub mod fixed_share;
+pub mod in_run;
+pub mod settings;
