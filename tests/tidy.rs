@@ -427,7 +427,7 @@ fn absences_hold() {
         ("bench/src", &["SystemTime", "println!(", "eprintln!("]),
         // cli reads wall time for three things: the name of a saved model's layers, when a run ended (in messages), and
         // when the process started (metrics).
-        ("cli/src/job/check.rs", &["SystemTime"]),
+        ("cli/src/job", &["SystemTime"]),
         ("cli/src/runs/settings.rs", &["SystemTime"]),
         ("cli/src/train/tasks.rs", &["SystemTime"]),
         ("cli/src/doctor", &["SystemTime"]),

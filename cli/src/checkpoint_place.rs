@@ -3,7 +3,14 @@
 use crate::failure::Failure;
 use gannet::storage::CheckpointDir;
 use rustix::fs::{Access, access};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Divides `DIR@N`. A folder whose own name ends like that is taken whole.
+pub fn directory_and_number(named: &Path) -> (PathBuf, Option<u64>) {
+    let divided = named.to_str().and_then(|text| text.rsplit_once('@')).filter(|_| !named.is_dir());
+    let divided = divided.and_then(|(directory, number)| Some((directory, number.parse().ok()?)));
+    divided.map_or((named.into(), None), |(directory, number)| (directory.into(), Some(number)))
+}
 
 /// Opens a directory that exists.
 pub fn open(place: &Path) -> Result<CheckpointDir, Failure> {
@@ -68,5 +75,17 @@ mod tests {
         assert_eq!(url(Path::new("folder/s3:")), None);
         let unknown = open(Path::new("ftp://bucket/job")).unwrap_err().to_string();
         assert!(unknown.starts_with("ftp://bucket/job: "), "{unknown}");
+    }
+
+    #[test]
+    fn a_number_behind_the_folder_names_the_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("a@7");
+        std::fs::create_dir(&odd).unwrap();
+        assert_eq!(directory_and_number(&odd), (odd.clone(), None));
+        let numbered = PathBuf::from(format!("{}@12", odd.display()));
+        assert_eq!(directory_and_number(&numbered), (odd, Some(12)));
+        assert_eq!(directory_and_number(Path::new("x")), ("x".into(), None));
+        assert_eq!(directory_and_number(Path::new("x@y")), ("x@y".into(), None));
     }
 }

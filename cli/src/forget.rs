@@ -3,7 +3,7 @@
 use crate::failure::{Failure, PEER};
 use crate::flags::ForgetArgs;
 use crate::job::backups;
-use crate::report::training::counted;
+use crate::report::words::counted;
 use crate::security;
 use gannet::backups::{CoordinatorError, Places, PlacesForgotten, forget_places, places};
 use gannet::runs::Run;

@@ -5,8 +5,7 @@ use crate::failure::Failure;
 use crate::flags::LogArgs;
 use std::fmt;
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 /// The variable with the filter when `--log` is not given.

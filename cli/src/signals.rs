@@ -7,8 +7,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A flag that the first SIGINT or SIGTERM sets. A second one exits with 130.
 ///

@@ -1,6 +1,6 @@
 //! `gannet bench --grow`: grows an empty table to many rows, and prints what that cost the server, from its metrics.
 
-use crate::bench::{Worker, check, system, target, wait_for_go, with_server};
+use crate::bench::processes::{Worker, check, system, target, wait_for_go, with_server};
 use crate::failure::Failure;
 use crate::flags::{BenchArgs, LogArgs};
 use gannet_bench::served::Bench;

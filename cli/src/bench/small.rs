@@ -1,6 +1,6 @@
 //! `gannet bench --sessions`: pulls of a few keys from many sessions at once.
 
-use crate::bench::{Worker, check, schema, size, target, wait_for_go, with_server};
+use crate::bench::processes::{Worker, check, schema, size, target, wait_for_go, with_server};
 use crate::failure::Failure;
 use crate::flags::{BenchArgs, LogArgs};
 use gannet_bench::served::Bench;

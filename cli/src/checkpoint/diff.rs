@@ -1,6 +1,6 @@
 //! `gannet checkpoint diff`: which rows were added, removed and changed. Memory holds one shard.
 
-use crate::checkpoint::newest;
+use crate::checkpoint::chain::newest;
 use crate::checkpoint_place;
 use crate::failure::Failure;
 use crate::flags::DiffArgs;

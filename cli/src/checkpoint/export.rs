@@ -1,8 +1,9 @@
 //! `gannet checkpoint export`: the rows of a table as a file of arrays or of text. Memory holds a block of rows.
 
 use crate::checkpoint::arrays::ArrayFiles;
+use crate::checkpoint::chain::{chain, newest};
 use crate::checkpoint::target::Target;
-use crate::checkpoint::{chain, newest, npz, safetensors};
+use crate::checkpoint::{npz, safetensors};
 use crate::checkpoint_place;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::{ArraysName, ExportArgs};

@@ -1,6 +1,6 @@
 //! `gannet checkpoint ls`: every checkpoint of a folder, and which can be used.
 
-use crate::checkpoint::{kind, reason};
+use crate::checkpoint::chain::{kind, reason};
 use crate::checkpoint_place;
 use crate::failure::Failure;
 use crate::flags::ListArgs;

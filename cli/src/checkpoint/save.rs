@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::{DEFAULT_RUN, SaveArgs};
 use crate::job::backups;
-use crate::report::training::counted;
+use crate::report::words::counted;
 use crate::{checkpoint_place, security};
 use gannet::runs::Run;
 use gannet::storage::{CheckpointOptions, save_checkpoint};
@@ -45,7 +45,7 @@ pub fn run(args: &SaveArgs) -> Result<(), Failure> {
     let from = Instant::now();
     let saved = save_checkpoint(secured.net, &config, &directory, &options)?;
     let (manifest, seconds) = (saved.manifest, from.elapsed().as_secs_f64());
-    let kind = crate::checkpoint::kind(&manifest);
+    let kind = crate::checkpoint::chain::kind(&manifest);
     let (tables, rows) = (manifest.tables.len() as u64, manifest.rows());
     say!(
         "checkpoint {} ({kind}): {} of {}, {} bytes in {seconds:.2} s; pushes were held back for {:.1} ms",

@@ -3,8 +3,9 @@
 
 use crate::failure::Failure;
 use crate::flags::TrainArgs;
-use crate::job::check::WorkerConnection;
-use crate::report::training::counted;
+use crate::job::connection::WorkerConnection;
+use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
+use crate::report::words::counted;
 use crate::{checkpoint_place, input};
 use gannet::storage::{CheckpointDir, CheckpointOptions, JobManifest, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
@@ -14,14 +15,6 @@ use std::time::{Duration, Instant};
 
 /// After a full checkpoint come so many that hold only what has changed.
 const INCREMENTS: u32 = 9;
-
-/// Notes of a checkpoint.
-pub const SCALE: &str = "scale";
-
-pub const INTERCEPT: &str = "intercept";
-
-/// The note `scale` of a job without `--scale`.
-pub const NOT_SCALED: &str = "none";
 
 /// Saves checkpoints until it is dropped.
 pub struct CheckpointSaver {

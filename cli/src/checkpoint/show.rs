@@ -1,6 +1,6 @@
 //! `gannet checkpoint show`: what a checkpoint holds.
 
-use crate::checkpoint::{chain, kind, newest};
+use crate::checkpoint::chain::{chain, kind, newest};
 use crate::checkpoint_place;
 use crate::failure::Failure;
 use crate::flags::ShowArgs;

@@ -1,6 +1,6 @@
 //! `gannet checkpoint verify`: reads every byte.
 
-use crate::checkpoint::{none, reason};
+use crate::checkpoint::chain::{none, reason};
 use crate::checkpoint_place;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::{ShowArgs, VerifyArgs};

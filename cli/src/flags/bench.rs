@@ -1,6 +1,8 @@
 //! The flags of `gannet bench`.
 
-use crate::flags::{IoArgs, MetricsArgs, OneSidedArgs, RowTypeArgs, TransportName, WireArgs};
+use crate::flags::metrics::MetricsArgs;
+use crate::flags::model::RowTypeArgs;
+use crate::flags::transport::{IoArgs, OneSidedArgs, TransportName, WireArgs};
 use clap::Args;
 use std::path::PathBuf;
 

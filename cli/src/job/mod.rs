@@ -3,6 +3,8 @@
 pub mod backups;
 pub mod cache;
 pub mod check;
+pub mod connection;
 pub mod end;
+pub mod servers;
 pub mod sync;
 pub mod wire;

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::flags::{DampingName, JobArgs, JobName, SyncArgs, SyncName, TasksName};
-use crate::report::training::counted;
+use crate::report::words::counted;
 use gannet::sync::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet::train::{PushContent, Reduce};
 use std::time::Duration;

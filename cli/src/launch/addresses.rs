@@ -6,7 +6,7 @@ use crate::flags::{ClaimPortsArgs, LaunchArgs};
 use crate::launch::hosts::Hosts;
 use crate::launch::place::{ProcessPlace, Remote};
 use crate::launch::ports::Ports;
-use crate::launch::{ProcessRole, system};
+use crate::launch::role::{ProcessRole, system};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};

@@ -3,8 +3,9 @@
 use crate::failure::Failure;
 use crate::flags::{Cli, Command, LaunchArgs, spelled};
 use crate::job::check;
-use crate::launch::ProcessRole;
 use crate::launch::addresses::Addresses;
+use crate::launch::role::ProcessRole;
+use crate::train::roles;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -143,7 +144,7 @@ impl Job {
                 return Err(Failure::input(text));
             }
             if let Command::Train(train) = &cli.command {
-                check::check_role(train, true)?;
+                roles::check_role(train, true)?;
                 check::check(&train.job)?;
             }
         }

@@ -1,7 +1,7 @@
 //! The hosts of a job: the file that names them, and which process runs where.
 
 use crate::failure::Failure;
-use crate::launch::ProcessRole;
+use crate::launch::role::ProcessRole;
 use std::path::Path;
 
 /// The most processes that one line of the file may ask for in a round.

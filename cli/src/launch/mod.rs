@@ -12,9 +12,10 @@ pub mod place;
 pub mod ports;
 pub mod process;
 pub mod report;
+pub mod role;
 pub mod supervisor;
 
-use crate::failure::{Failure, SYSTEM};
+use crate::failure::Failure;
 use crate::flags::LaunchArgs;
 use crate::launch::addresses::Addresses;
 use crate::launch::command_line::JobCommand;
@@ -22,32 +23,10 @@ use crate::launch::hosts::Hosts;
 use crate::launch::output::Output;
 use crate::launch::place::{ProcessPlace, Remote};
 use crate::launch::process::Process;
+use crate::launch::role::system;
 use crate::launch::supervisor::Supervisor;
 use crate::signals;
 use std::sync::Arc;
-
-/// Which process of a job a process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessRole {
-    Coordinator,
-    Server(u32),
-    Worker(u32),
-}
-
-impl ProcessRole {
-    /// For people.
-    fn name(self) -> String {
-        match self {
-            ProcessRole::Coordinator => "coordinator".into(),
-            ProcessRole::Server(index) => format!("ps {index}"),
-            ProcessRole::Worker(index) => format!("worker {index}"),
-        }
-    }
-
-    fn is_worker(self) -> bool {
-        matches!(self, ProcessRole::Worker(_))
-    }
-}
 
 /// Runs the command.
 pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
@@ -76,8 +55,4 @@ pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
     let supervisor = Supervisor::new(processes, (job.keeps_rows(), job.keeps_keys()), args.restarts);
     let ended = supervisor.run(&stop, || job.records());
     ended.print(&job)
-}
-
-pub fn system(what: &str, error: &std::io::Error) -> Failure {
-    Failure::new(SYSTEM, format!("{what}: {error}"))
 }

@@ -1,7 +1,7 @@
 //! What the processes of a job print: lines of standard error with the name of the process, or a file for each.
 
 use crate::failure::Failure;
-use crate::launch::{ProcessRole, system};
+use crate::launch::role::{ProcessRole, system};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

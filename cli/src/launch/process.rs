@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::launch::output::Output;
 use crate::launch::place::ProcessPlace;
-use crate::launch::{ProcessRole, system};
+use crate::launch::role::{ProcessRole, system};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsString;

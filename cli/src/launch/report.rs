@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::launch::command_line::Job;
-use crate::launch::system;
-use crate::report::training::counted;
+use crate::launch::role::system;
+use crate::report::words::counted;
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 

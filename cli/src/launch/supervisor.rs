@@ -4,11 +4,10 @@ use crate::failure::{Failure, INPUT, PEER, STOPPED, SYSTEM};
 use crate::launch::place::SSH_FAILED;
 use crate::launch::process::Process;
 use crate::launch::report::Ended;
-use crate::launch::{ProcessRole, system};
+use crate::launch::role::{ProcessRole, system};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// How often it looks.

@@ -1,7 +1,7 @@
 //! The endpoint of `--metrics`: axum on its own thread with a current-thread runtime, so that no other thread waits for
 //! a scraper. A connection carries one request and has a short time limit. There are few at once.
 
-use crate::metrics::Answers;
+use crate::metrics::answers::Answers;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;

@@ -1,6 +1,7 @@
 //! `--metrics`: metrics of a running process, for Prometheus. Each part of the process writes its own metrics; this
 //! module puts them on one page. docs/metrics.md lists all of them.
 
+pub mod answers;
 pub mod http;
 pub mod process;
 pub mod text;
@@ -8,38 +9,13 @@ pub mod training;
 
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::MetricsArgs;
+use crate::metrics::answers::Answers;
 use crate::metrics::http::Endpoint;
 use gannet::metrics::MetricsSink;
 use gannet::server::ServerCounters;
 use gannet::storage::Store;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
-
-type WriteMetrics = Box<dyn Fn(&mut dyn MetricsSink) + Send + Sync>;
-
-/// The metrics and the health of this process, for the endpoint.
-pub struct Answers {
-    role: &'static str,
-    started: f64,
-    parts: Mutex<Vec<WriteMetrics>>,
-    server: Mutex<Option<Arc<ServerCounters>>>,
-}
-
-impl Answers {
-    fn metrics(&self) -> String {
-        let mut page = text::TextPage::default();
-        process::tell(self.role, self.started, &mut page);
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|write| write(&mut page));
-        page.text()
-    }
-
-    /// What is wrong with the process, if anything.
-    fn trouble(&self) -> Option<String> {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let (thread, silent) = server.as_ref()?.stuck()?;
-        Some(format!("server thread {thread} has not looked at its links for {:.0} s", silent.as_secs_f64()))
-    }
-}
 
 /// The metrics of this process, and the endpoint of `--metrics`.
 pub struct Metrics {

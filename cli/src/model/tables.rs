@@ -3,39 +3,20 @@
 //! previous model.
 
 use crate::failure::Failure;
-use crate::flags::PredictArgs;
-use crate::input;
-use crate::model::lr::{DataReading, Notes, reading, write};
-use crate::model::saves::{keep_previous, warn_of_early_end};
+use crate::model::folder::write;
+use crate::model::kinds::build;
+use crate::model::notes::Notes;
+use crate::model::reading::{DataReading, reading};
+use crate::model::saves::keep_previous;
+use crate::model::shape::{Shape, layer, layer_of_save};
 use crate::model::warm_start;
-use crate::predict::{Ended, print_measures, write as write_out};
-use crate::report::models;
-use crate::report::training::warn_of_bad_lines;
-use crate::train::models::build;
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointWriter, is_left_table, remove_model};
 use gannet::table::Init;
-use gannet::train::models::{Forecast, Model, ModelSettings, Objective, forecast};
+use gannet::train::models::{Model, ModelSettings};
 use gannet::train::{SavedTables, Tables};
-use serde_json::json;
-use std::fmt::Write as _;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
-
-/// The structure of a model, without its tables' settings.
-pub struct Shape {
-    /// The model's name in `--model`.
-    pub model: String,
-    /// The number of classes of a softmax.
-    pub classes: usize,
-    /// The number of factors of a feature.
-    pub factors: usize,
-    /// The number of units of each hidden layer.
-    pub hidden: Vec<usize>,
-    /// How many trainings came before this one, each from the model of the one before (`--warm-start`).
-    pub generation: u64,
-}
 
 /// Writes the tables. Returns the number of rows.
 pub fn save<T: Tables>(
@@ -71,15 +52,6 @@ pub fn save<T: Tables>(
     Ok(rows)
 }
 
-/// The folder of a table other than the first, in a saved model.
-pub fn layer(folder: &Path, checkpoint: &Checkpoint, schema: &Schema) -> PathBuf {
-    layer_of_save(folder, schema, checkpoint.note("save").unwrap_or_default())
-}
-
-fn layer_of_save(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
-    folder.join(format!("{}-{save}", schema.name))
-}
-
 /// Removes the folders of a table from other saves. If that fails, it only costs space.
 fn remove_others(folder: &Path, schema: &Schema, save: &str) {
     let (ours, prefix) = (layer_of_save(folder, schema, save), format!("{}-", schema.name));
@@ -94,9 +66,9 @@ fn remove_others(folder: &Path, schema: &Schema, save: &str) {
 
 /// A saved model.
 pub struct SavedTablesModel {
-    model: Box<dyn Model>,
-    tables: SavedTables,
-    reading: DataReading,
+    pub model: Box<dyn Model>,
+    pub tables: SavedTables,
+    pub reading: DataReading,
 }
 
 /// The model of the tables in a folder, by the notes of the first one. `None`: it is another kind of model.
@@ -151,46 +123,4 @@ pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
     }
     let reading = reading(&checkpoint, folder)?;
     Ok(Some(SavedTablesModel { model, tables, reading }))
-}
-
-/// Runs `gannet predict` with such a model.
-pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failure> {
-    let SavedTablesModel { mut model, mut tables, reading } = saved;
-    let mut data = input::data(&args.data, &args.input, reading.intercept)?;
-    reading.of(&mut data, args)?;
-    if model.task() != Objective::Click {
-        data.labels = model.task().labels();
-    }
-    warn_of_early_end(&args.model, reading.ended.as_deref());
-    let mut out = io::stdout().lock();
-    let mut text = String::new();
-    let predicted = forecast(&data, &mut *model, &mut tables, |forecasts| {
-        if args.json {
-            return Ok(());
-        }
-        text.clear();
-        for forecast in forecasts {
-            let _ = match forecast {
-                Forecast::Probability(x) | Forecast::Number(x) => writeln!(text, "{x:.6}"),
-                Forecast::Class(class, probability) => writeln!(text, "{class} {probability:.6}"),
-            };
-        }
-        write_out(&mut out, &text)
-    });
-    let (examples, measured, bad_lines) = match predicted {
-        Ok(predicted) => predicted,
-        Err(ended) => return Ended::failure(ended).map_or(Ok(()), Err),
-    };
-    warn_of_bad_lines(&bad_lines);
-    if let Some(measured) = measured.as_ref().filter(|_| !args.json) {
-        print_measures(examples, &models::in_words(measured));
-    }
-    if args.json {
-        let mut object = models::measures(measured.as_ref());
-        object.insert("examples".into(), json!(examples));
-        object.insert("model_complete".into(), json!(reading.ended.is_none()));
-        object.insert("bad_lines".into(), json!(bad_lines.count));
-        say!("{}", serde_json::Value::Object(object));
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Where the rows of `--warm-start` come from: a saved model (`--out`), or a checkpoint of a job (`--checkpoint`).
 
-use crate::checkpoint::restore::directory_and_number;
 use crate::checkpoint_place;
+use crate::checkpoint_place::directory_and_number;
 use crate::failure::Failure;
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointDir, JobManifest};

@@ -1,14 +1,14 @@
 //! `--warm-start`: a training starts from a saved model, or from a checkpoint of a job. It also uses the optimizer's
 //! state, if the optimizer is the same.
 
-use crate::checkpoint::saver::{INTERCEPT, NOT_SCALED, SCALE};
 use crate::failure::Failure;
 use crate::flags::{JobName, ModelName, TrainArgs};
-use crate::model::lr::DataReading;
+use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
+use crate::model::reading::DataReading;
 use crate::model::row_state::{fresh_segment, segment_weights};
-use crate::model::tables::Shape;
+use crate::model::shape::Shape;
 use crate::model::warm_source::{WarmRows, WarmSource};
-use crate::model::{lr, warm_source};
+use crate::model::{reading, warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
@@ -42,7 +42,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
 pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     match warm_source::open(folder)? {
-        WarmSource::Model(checkpoint) => Ok(Some((lr::reading(&checkpoint, folder)?, folder.clone()))),
+        WarmSource::Model(checkpoint) => Ok(Some((reading::reading(&checkpoint, folder)?, folder.clone()))),
         WarmSource::Job(job) => {
             let own = crate::input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
             match job.note(SCALE) {
@@ -187,7 +187,7 @@ fn rows_of(folder: &Path, source: &WarmSource, schemas: &[Schema]) -> Result<Vec
         return schemas.iter().map(|schema| job.table(&schema.name)).collect();
     }
     let layers = |first: &Checkpoint| {
-        schemas.iter().skip(1).map(|schema| crate::model::tables::layer(folder, first, schema)).collect()
+        schemas.iter().skip(1).map(|schema| crate::model::shape::layer(folder, first, schema)).collect()
     };
     let (first, others) = Checkpoint::open_tables(folder, layers).map_err(|e| in_words(&e))?;
     if let Some((other, schema)) =

@@ -1,65 +1,23 @@
 //! `gannet predict`: a probability a line for each example, or the measures as JSON.
 
-use crate::failure::{Failure, SYSTEM};
+pub mod output;
+pub mod tables;
+
+use crate::failure::Failure;
 use crate::flags::PredictArgs;
 use crate::input;
-use crate::model::{lr, saves, tables};
-use crate::report::training;
-use gannet::train::{ReadError, TrainError, predict};
+use crate::model::tables::load;
+use crate::model::{lr, saves};
+use crate::predict::output::{print_measures, write};
+use crate::report::{warnings, words};
+use gannet::train::predict;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io::{self, Write};
-
-/// Why a prediction ended early.
-pub enum Ended {
-    /// The data or the model's rows cannot be read.
-    Failed(TrainError),
-    /// The reader of standard output has closed it (`| head`).
-    Closed,
-    /// The system cannot write the predictions.
-    Write(io::Error),
-}
-
-impl From<ReadError> for Ended {
-    fn from(error: ReadError) -> Ended {
-        Ended::Failed(error.into())
-    }
-}
-
-impl From<TrainError> for Ended {
-    fn from(error: TrainError) -> Ended {
-        Ended::Failed(error)
-    }
-}
-
-impl Ended {
-    /// The failure of the command. `None` when the reader closed the output.
-    pub fn failure(self) -> Option<Failure> {
-        match self {
-            Ended::Closed => None,
-            Ended::Failed(error) => Some(crate::train::train_failure(error)),
-            Ended::Write(error) => Some(Failure::new(SYSTEM, format!("writing the predictions: {error}"))),
-        }
-    }
-}
-
-/// Writes lines of predictions.
-///
-/// # Errors
-/// The reader of the output is gone, or the system cannot write.
-pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
-    out.write_all(text.as_bytes())
-        .map_err(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Write(e) })
-}
-
-/// Prints the quality of the predictions on standard error, if examples have labels.
-pub fn print_measures(examples: u64, words: &str) {
-    notice!("{examples} examples  {words}");
-}
+use std::io::{self};
 
 /// Runs the command.
 pub fn run(args: &PredictArgs) -> Result<(), Failure> {
-    if let Some(saved) = tables::load(&args.model)? {
+    if let Some(saved) = load(&args.model)? {
         return tables::predict(args, saved);
     }
     let model = lr::load(&args.model)?;
@@ -83,9 +41,9 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
         Ok(predicted) => predicted,
         Err(ended) => return ended.failure().map_or(Ok(()), Err),
     };
-    training::warn_of_bad_lines(&predicted.bad_lines);
+    warnings::warn_of_bad_lines(&predicted.bad_lines);
     if let Some(quality) = predicted.quality.as_ref().filter(|_| !args.json) {
-        print_measures(predicted.examples, &training::words(quality));
+        print_measures(predicted.examples, &words::words(quality));
     }
     if args.json {
         let q = predicted.quality.as_ref();

@@ -1,14 +1,15 @@
 //! The report and the progress of a model's training, in words and as JSON.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, backend_failure};
 use crate::flags::TrainArgs;
-use crate::report::training::{
-    ProgressDisplay, print_steps, read, size_in_words, staleness, warn_of_loss, words,
-};
-use crate::runs::in_run::Account;
-use crate::train::backend_failure;
+use crate::report::account::Account;
+use crate::report::measures::{in_words, put};
+use crate::report::progress::{ProgressDisplay, read};
+use crate::report::steps::{print_steps, staleness};
+use crate::report::warnings::warn_of_loss;
+use crate::report::words::size_in_words;
 use gannet::train::models::{Fitted, Fitting, Measured, Model, Objective};
-use gannet::train::{ColumnKeys, INTERCEPT_KEY, Quality, Tables};
+use gannet::train::{ColumnKeys, INTERCEPT_KEY, Tables};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
@@ -72,35 +73,6 @@ pub fn weights<T: Tables>(
     Ok(named)
 }
 
-/// Adds the quality of predictions to an object. `before` is the prefix of the names.
-pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
-    let mut put = |name: &str, value: Option<f64>| object.insert(format!("{before}{name}"), json!(value));
-    match measured {
-        None => {}
-        Some(Measured::Click(q)) => {
-            put("logloss", Some(q.log_loss));
-            put("auc", q.auc);
-            put("calibration", Quality::calibration(q));
-            put("accuracy", Some(q.accuracy));
-        }
-        Some(Measured::Number(q)) => {
-            put("rmse", Some(q.rmse));
-            put("mae", Some(q.mae));
-        }
-        Some(Measured::Class(q)) => {
-            put("logloss", Some(q.log_loss));
-            put("accuracy", Some(q.accuracy));
-        }
-    }
-}
-
-/// The quality of predictions as an object.
-pub fn measures(measured: Option<&Measured>) -> Map<String, Value> {
-    let mut object = Map::new();
-    put(&mut object, "", measured);
-    object
-}
-
 /// Warns if the predictions are useless.
 pub fn warn_of_quality(fitted: &Fitted) {
     let click = |measured: &Option<Measured>| match measured {
@@ -109,7 +81,7 @@ pub fn warn_of_quality(fitted: &Fitted) {
     };
     let (first, test) = (click(&fitted.progressive), click(&fitted.test));
     let columns = fitted.columns.as_ref();
-    crate::report::training::warn_of_quality(first.as_deref(), test.as_deref(), columns);
+    crate::report::warnings::warn_of_quality(first.as_deref(), test.as_deref(), columns);
     for (which, measured) in [("progressive", &fitted.progressive), ("test", &fitted.test)] {
         if let Some(Measured::Number(q)) = measured {
             // While the model learns the mean, its error is about the deviation of the labels.
@@ -158,15 +130,6 @@ fn json_of(
     put(&mut object, "last_pass_", fitted.last_pass.as_ref());
     put(&mut object, "test_", fitted.test.as_ref());
     Value::Object(object)
-}
-
-/// The quality in words.
-pub fn in_words(measured: &Measured) -> String {
-    match measured {
-        Measured::Click(quality) => words(quality),
-        Measured::Number(q) => format!("RMSE {:.6}  MAE {:.6}", q.rmse, q.mae),
-        Measured::Class(q) => format!("log loss {:.6}  accuracy {:.4}", q.log_loss, q.accuracy),
-    }
 }
 
 /// Prints the report of a training.

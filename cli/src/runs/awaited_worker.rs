@@ -1,7 +1,7 @@
 //! A worker with a fixed share that others wait for.
 
-use crate::job::check::pusher;
-use crate::report::training::counted;
+use crate::job::connection::pusher;
+use crate::report::words::counted;
 use gannet::runs::RunMember;
 use gannet::table::PusherStatus;
 use std::time::{Duration, Instant};

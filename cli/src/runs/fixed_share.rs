@@ -2,12 +2,19 @@
 
 use crate::failure::Failure;
 use crate::flags::TrainArgs;
-use crate::report::training::counted;
-use crate::runs::in_run::{AGAIN_IN_A_JOB, InRun};
+use crate::report::words::counted;
+use crate::runs::begin::AGAIN_IN_A_JOB;
+use crate::runs::in_run::InRun;
 use gannet::runs::RunDecision;
 use gannet::table::TableId;
 use gannet::worker::SharePlace;
 use gannet::{Transports, Worker};
+
+/// The number of batches of worker `rank` of `workers` in all passes. Workers take the batches of a pass in turn.
+pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
+    let (rank, workers) = (u64::from(rank), u64::from(workers.max(1)));
+    batches.saturating_sub(rank).div_ceil(workers) * u64::from(epochs)
+}
 
 /// Begins this worker's share behind the batches that the checkpoint has, if the servers come from one. `None` without
 /// `--checkpoint`: the worker trains its whole share, and its pushes have no names.

@@ -1,59 +1,29 @@
-//! The run of a process: the rows it trains, the other workers, and the shares that are missing at the end.
+//! The run of a process of a job: the rows it trains, the other workers, and the shares that are missing at the end.
 
-use crate::failure::{Failure, INPUT, PEER, SYSTEM};
-use crate::flags::{JobArgs, ModelName, OptimizerName, RunArgs, TasksName, TrainArgs};
-use crate::job::check::{POLL_EVERY, WorkerConnection, pusher};
+use crate::failure::{Failure, INPUT, PEER};
+use crate::flags::{ModelName, OptimizerName, TasksName, TrainArgs};
+use crate::job::connection::{POLL_EVERY, WorkerConnection, pusher};
 use crate::job::sync;
-use crate::report::training::counted;
+use crate::report::account::Account;
+use crate::report::words::counted;
 use crate::runs::awaited_worker::AwaitedWorker;
-use crate::runs::settings;
-use gannet::job::{JobAnswer, PlanFile};
-use gannet::runs::{Registry, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunRequest, RunSetting};
-use gannet::storage::Store;
+use crate::runs::begin::{
+    AGAIN_ALONE, AGAIN_IN_A_JOB, check, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
+};
+use gannet::job::JobAnswer;
+use gannet::runs::{RunClient, RunDecision, RunId, RunRequest, RunSetting};
 use gannet::table::TableId;
-use gannet::train::{Data, Options, Scale, ScaleKind};
+use gannet::train::{Data, Scale};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::cell::Cell;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// What happens to the data when a worker with a fixed share is started again.
-pub const AGAIN_IN_A_JOB: &str = "This worker trains its whole share again, on top of what the run has learned. \
-                              --fresh begins with new rows; with --tasks on each record is trained once a pass";
-
-/// What happens to the data when a training in one process is started again.
-const AGAIN_ALONE: &str =
-    "The whole data is trained again, on top of what the run has learned. --fresh begins with new rows";
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Time between two messages about whom a run waits for.
 const MESSAGE_EVERY: Duration = Duration::from_secs(5);
-
-/// The run's part of the report.
-#[derive(Debug, Clone, Default)]
-pub struct Account {
-    run: Option<(RunId, RunDecision)>,
-    /// Batches of this worker's fixed share that the rows had when it began, over all passes.
-    pub batches_before: u64,
-    /// Workers whose share is not trained.
-    pub missing: Vec<u32>,
-    /// Their batches that are not trained. `None`: unknown.
-    pub untrained: Option<u64>,
-}
-
-impl Account {
-    /// Adds the run to the object of a report.
-    pub fn put(&self, object: &mut Value) {
-        let Some((id, decided)) = &self.run else { return };
-        object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
-        object["batches_before"] = json!(self.batches_before);
-        object["missing_workers"] = json!(self.missing);
-        object["untrained_batches"] = json!(self.untrained);
-    }
-}
 
 /// A process in a run on servers.
 pub struct InRun {
@@ -66,65 +36,6 @@ pub struct InRun {
     allowed: bool,
     /// Batches of this worker's fixed share that the rows had when it began.
     batches_before: Cell<u64>,
-}
-
-/// Seconds since 1970. They only appear in messages about when a run ended; no decision depends on them.
-fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Whether the flags begin a new run, or continue one.
-fn intent(args: &RunArgs) -> RunIntent {
-    match (args.go_on, args.fresh) {
-        (true, _) => RunIntent::Continue,
-        (_, true) => RunIntent::Fresh,
-        _ => RunIntent::Auto,
-    }
-}
-
-/// Refuses a name that is not valid for a run, and flags that the model does not support.
-fn check(args: &TrainArgs) -> Result<(), Failure> {
-    let run = &args.job.run;
-    RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
-    if run.go_on && args.model.model == ModelName::Lda {
-        return Err(Failure::input(
-            "--continue: does not work with --model lda, because no worker knows the topics of the words that are \
-             already counted; use --fresh, which samples all documents again",
-        ));
-    }
-    Ok(())
-}
-
-/// The settings of a process that learns batches, or of one that does not.
-pub fn settings(
-    args: &TrainArgs,
-    names: &[String],
-    client_files: Option<&[PlanFile]>,
-    options: Option<&Options>,
-) -> Result<Vec<RunSetting>, Failure> {
-    match client_files {
-        Some(files) => settings::of_run(args, files, options),
-        None => settings::of_run(args, &settings::local_files(names)?, options),
-    }
-}
-
-/// Says how the run continues, unless it is a normal first start. `again` says which data is trained again.
-fn print_decision(id: &RunId, decided: RunDecision, want: RunIntent, again: &str) {
-    let name = &id.name;
-    match (decided, want) {
-        (RunDecision::Continued, _) => notice!("gannet: run {name:?}: its rows are trained further"),
-        (RunDecision::Fresh, _) => notice!("gannet: run {name:?} begins with new rows"),
-        (RunDecision::Resumed, _) if !again.is_empty() => {
-            notice!("gannet: run {name:?} is not finished and continues with its rows. {again}");
-        }
-        (RunDecision::Resumed, _) => {
-            notice!("gannet: run {name:?} is not finished and continues with its rows")
-        }
-        (RunDecision::Begun, RunIntent::Continue) => {
-            notice!("gannet: run {name:?} begins: there is no run to continue")
-        }
-        _ => {}
-    }
 }
 
 /// Joins the run. Afterwards `line` opens the run's tables. `None`: the run is finished, and the user knows.
@@ -179,33 +90,6 @@ pub fn join(
         return Ok(None);
     }
     Ok(Some(joined))
-}
-
-/// The notes of a run about its data: the scaling of numbers, if it depends on all of them.
-fn notes(scale: &Scale) -> String {
-    match scale.kind.looks_at_all() {
-        true => format!("{}\n{}", scale.kind.name(), scale.lines()),
-        false => String::new(),
-    }
-}
-
-fn scale_of(notes: &str) -> Option<Scale> {
-    let (kind, lines) = notes.split_once('\n')?;
-    Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines))
-}
-
-/// Applies the run's scaling to other data, because the rows were trained with numbers in that scaling.
-fn keep_scale(id: &RunId, run_scale: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
-    let Some(run_scale) = run_scale.filter(|run_scale| **run_scale != data.scale) else { return };
-    notice!(
-        "gannet: run {:?}: numbers are scaled as at the start of the run (--scale {})",
-        id.name,
-        run_scale.kind.name()
-    );
-    data.scale.clone_from(run_scale);
-    if let Some(test) = test {
-        test.scale.clone_from(run_scale);
-    }
 }
 
 impl InRun {
@@ -438,84 +322,4 @@ impl InRun {
             ),
         ))
     }
-}
-
-/// Refuses flags of a run where no rows survive the process.
-pub fn none(run: &RunArgs) -> Result<(), Failure> {
-    match run.first_given() {
-        Some(flag) => {
-            Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
-        }
-        None => Ok(()),
-    }
-}
-
-/// The run of a process that keeps its rows in a folder.
-pub struct LocalRun {
-    registry: Registry,
-    id: RunId,
-    decided: RunDecision,
-    /// The scaling of the numbers in the rows.
-    scale: Option<Scale>,
-}
-
-/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs.
-pub fn alone(
-    args: &TrainArgs,
-    store: &Store,
-    (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
-    tables: &[&str],
-) -> Result<Option<LocalRun>, Failure> {
-    let run = &args.job.run;
-    check(args)?;
-    let Some(folder) = store.folder() else {
-        return none(run).map(|()| None);
-    };
-    let system = |text: String| Failure::new(SYSTEM, text);
-    let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
-    let tables = tables.iter().map(|own| (*own).to_owned()).collect();
-    let request = (wall_clock(), notes(scale));
-    let joined = registry.join_alone(run.name(), intent(run), settings()?, tables, request);
-    let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
-    for table in &to_drop {
-        let dropped = store.drop_table(table);
-        dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
-    }
-    registry.dropped_alone(run.name(), &to_drop).map_err(system)?;
-    let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
-    Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
-}
-
-impl LocalRun {
-    /// Applies the run's scaling to the data.
-    pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
-        keep_scale(&self.id, self.scale.as_ref(), data, test);
-    }
-
-    /// The run's id.
-    pub fn id(&self) -> &RunId {
-        &self.id
-    }
-
-    /// The run's part of the report.
-    pub fn account(&self) -> Account {
-        Account { run: Some((self.id.clone(), self.decided)), untrained: Some(0), ..Account::default() }
-    }
-
-    /// Marks the run as finished, with so many rows.
-    pub fn finish(mut self, rows: u64) -> Result<(), Failure> {
-        let finished = self.registry.finish_alone(&self.id, rows, wall_clock());
-        finished.map_err(|why| Failure::new(SYSTEM, why))
-    }
-}
-
-/// Refuses flags of a run in a ps, which learns of runs from the workers. But it must know whose checkpoints it
-/// restores, whose rows it keeps in a job with a coordinator, and with which run it ends.
-pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    let JobArgs { checkpoint, backups, exit_with_job, .. } = job;
-    let needs_it = checkpoint.checkpoint.is_some() || backups.coordinator.is_some() || *exit_with_job;
-    let run = job.run.run.clone().filter(|_| !needs_it);
-    let flags = RunArgs { run, ..job.run.clone() };
-    flags.first_given().filter(|_| job.job_name == Some(crate::flags::JobName::Ps))
 }

@@ -2,16 +2,28 @@
 
 use crate::failure::Failure;
 use crate::flags::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
-use crate::job::sync;
+use crate::job::{servers, sync};
 use crate::model::optimizer;
-use crate::report::training::counted;
-use crate::train::tasks;
+use crate::report::words::counted;
 use clap::ValueEnum;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
 use gannet::table::{Admission, RowType, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Options, plan_files};
 use std::fmt::Display;
+
+/// The settings of a process that learns batches, or of one that does not.
+pub fn settings(
+    args: &TrainArgs,
+    names: &[String],
+    client_files: Option<&[PlanFile]>,
+    options: Option<&Options>,
+) -> Result<Vec<RunSetting>, Failure> {
+    match client_files {
+        Some(files) => of_run(args, files, options),
+        None => of_run(args, &local_files(names)?, options),
+    }
+}
 
 /// The most files that are compared one by one. More files are compared together.
 const FILES_NAMED: usize = 24;
@@ -142,8 +154,8 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
         let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
         all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
         // Another server would hand out the data a second time.
-        let named =
-            tasks::named_scheduler(job).unwrap_or("none, so it is the server that keeps the run's registry");
+        let named = servers::named_scheduler(job)
+            .unwrap_or("none, so it is the server that keeps the run's registry");
         all.push(RunSetting::new("--scheduler", named));
         // Any worker may be the one that tests and saves.
         all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
@@ -206,7 +218,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         ModelName::Lda => {}
         ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),
         model => {
-            let rate = Some(crate::train::models::rate(model));
+            let rate = Some(crate::model::labels::rate(model));
             all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate)?);
         }
     }

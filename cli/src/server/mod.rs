@@ -2,22 +2,22 @@
 //! dies, the process ends with exit code 1, so that a supervisor can restart it.
 
 pub mod image_check;
+pub mod store;
 
-use crate::checkpoint::restore;
+use crate::checkpoint::source;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use crate::flags::{MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 use crate::job::backups::Membership;
 use crate::metrics::Metrics;
-use crate::report::training::counted;
+use crate::report::words::counted;
+use crate::server::store::{since_start, store};
 use crate::{checkpoint_place, launched, security, signals};
-use gannet::backups::{Coordinator, MemoryCoordinator, refuse_without_coordinator};
-use gannet::server::{RestoreSource, ServerError};
-use gannet::storage::{Checkpoint, CheckpointError, GrowthConfig, Store};
+use gannet::backups::{Coordinator, MemoryCoordinator};
+use gannet::server::RestoreSource;
 use gannet::{Server, ServerConfig, Transports};
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// Runs the command.
 pub fn run(args: &ServerArgs) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub fn run(args: &ServerArgs) -> Result<(), Failure> {
         metrics: &args.metrics,
         scheduler_only: false,
         checkpoints: args.checkpoint.as_deref(),
-        restore: restore::source(&args.restore)?,
+        restore: source::source(&args.restore)?,
         tls_client: &TlsClientArgs::default(),
         membership: None,
     })
@@ -59,64 +59,6 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
         tls_client: &TlsClientArgs::default(),
         membership: None,
     })
-}
-
-/// Refuses to save a model among shards.
-pub fn check_folders(out: Option<&Path>, data_dir: Option<&Path>) -> Result<(), Failure> {
-    match (out, data_dir) {
-        (Some(out), Some(shards)) if out == shards => Err(Failure::input(format!(
-            "--out {0} and --data-dir {0} are the same folder: name a different folder for each",
-            out.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// The store for the shards of this process, within its limits.
-///
-/// # Errors
-/// The folder has a saved model, or cannot be used.
-pub fn store(data_dir: Option<&Path>, memory: &StoreArgs) -> Result<Store, Failure> {
-    let is_model =
-        |folder: &&Path| matches!(Checkpoint::open(folder), Ok(_) | Err(CheckpointError::Damaged { .. }));
-    if let Some(folder) = data_dir.filter(is_model) {
-        return Err(Failure::input(format!(
-            "--data-dir {}: holds a saved model (--out), not shards; name another folder (to train the model further, \
-             use --warm-start {0})",
-            folder.display()
-        )));
-    }
-    let memory_limit = memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
-    let growing = GrowthConfig { memory_limit, clock: Some(since_start) };
-    let store = match data_dir {
-        Some(folder) => Store::open_dir_with(folder, growing)?,
-        None => Store::memory_with(growing),
-    };
-    if !memory.no_verify {
-        image_check::run(&store)?;
-    }
-    Ok(store)
-}
-
-/// The store of a process that has no coordinator.
-///
-/// # Errors
-/// As [`store`]. Or the folder is that of a server, or of a scheduler, of a job with a coordinator.
-pub fn own_store(data_dir: Option<&Path>, memory: &StoreArgs) -> Result<Store, Failure> {
-    let store = store(data_dir, memory)?;
-    refuse_without_coordinator(&store).map_err(ServerError::from)?;
-    if let Some(folder) = data_dir.filter(|folder| MemoryCoordinator::is_in(folder)) {
-        return Err(Failure::input(format!(
-            "--data-dir {}: a gannet scheduler keeps what it knows as a coordinator here; name another folder",
-            folder.display()
-        )));
-    }
-    Ok(store)
-}
-
-fn since_start() -> Duration {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    START.elapsed()
 }
 
 /// Raises the limit of descriptors as far as the system allows: each session and each shard needs one. Beyond the
@@ -208,7 +150,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
 }
 
 /// The coordinator of a scheduler.
-fn coordinator(data_dir: Option<&Path>) -> Result<Arc<dyn Coordinator>, Failure> {
+pub fn coordinator(data_dir: Option<&Path>) -> Result<Arc<dyn Coordinator>, Failure> {
     let clock = Arc::new(since_start);
     Ok(match data_dir {
         Some(folder) => {

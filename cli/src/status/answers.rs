@@ -1,8 +1,7 @@
 //! What the servers have answered, and what that says about runs.
 
 use crate::failure::Failure;
-use crate::status::Trouble;
-use crate::status::asking::{AskedServer, Round, ServerAnswer};
+use crate::status::asking::{AskedServer, Round, ServerAnswer, Trouble};
 use gannet::runs::{Run, TableUse};
 use std::collections::BTreeMap;
 

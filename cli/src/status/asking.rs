@@ -1,8 +1,11 @@
 //! The questions of `gannet status`: to all peers at once, and all within the time of one flag.
 
 use crate::failure::{Failure, INPUT, SYSTEM};
-use crate::status::Trouble;
-use gannet::runs::{Run, TableUse};
+use crate::flags::{DEFAULT_RUN, StatusArgs};
+use crate::job::backups;
+use crate::security::Secured;
+use gannet::backups::Places;
+use gannet::runs::{Run, RunId, TableUse};
 use gannet::worker::WorkerError;
 use gannet::{Transports, Worker, WorkerConfig};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -161,5 +164,43 @@ pub fn answered<T>(answer: Result<T, WorkerError>) -> Result<Result<T, Trouble>,
             let failure = Failure::from(error);
             if failure.code == INPUT { Err(failure) } else { Ok(Err(Trouble { why, silent: false })) }
         }
+    }
+}
+
+/// Why a peer gave no answer.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// The reason, in words that follow the peer's address.
+    pub why: String,
+    /// Whether it gave no answer at all.
+    pub silent: bool,
+}
+
+/// How the command asks.
+pub struct Asking<'a> {
+    pub args: &'a StatusArgs,
+    pub secured: Secured,
+}
+
+impl Asking<'_> {
+    pub fn config(&self, addr: &str, run: &str) -> WorkerConfig {
+        WorkerConfig {
+            token: self.secured.token.clone(),
+            one_thread: true,
+            run: Some(RunId { name: run.to_owned(), generation: 0, rows_since: 0, birth: 0 }),
+            ..WorkerConfig::reader([addr.to_owned()])
+        }
+    }
+
+    pub fn server(&self, addr: &str, round: Round) -> Result<AskedServer, Failure> {
+        AskedServer::ask(&self.secured.net, self.config(addr, DEFAULT_RUN), round)
+    }
+
+    /// The places of the job, if a coordinator is named.
+    pub fn places(&self) -> Result<Option<Places>, Failure> {
+        let Some(addr) = &self.args.coordinator else { return Ok(None) };
+        let (args, net) = (self.args, (&self.secured.net, self.secured.token.as_ref()));
+        let run = args.run.as_deref().unwrap_or(DEFAULT_RUN);
+        backups::places_of(addr, run, net, (&args.security, &args.tls_client)).map(Some)
     }
 }

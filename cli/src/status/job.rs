@@ -1,10 +1,10 @@
 //! The runs and the job: with a coordinator at whichever server has the first place, otherwise at the servers named.
 
 use crate::failure::Failure;
+use crate::flags::DEFAULT_RUN;
+use crate::job::servers;
 use crate::status::answers::Answers;
-use crate::status::asking::{Question, Round, answered};
-use crate::status::{Asking, Trouble, choose};
-use crate::train::tasks;
+use crate::status::asking::{Asking, Question, Round, Trouble, answered};
 use gannet::backups::Places;
 use gannet::job::JobStatus;
 use gannet::runs::{Run, TableUse};
@@ -88,7 +88,7 @@ impl Asking<'_> {
         let (runs, tables) = (answers.runs(hosts), answers.tables(hosts));
         let run = choose(self.args.run.as_deref(), runs.as_ref().and_then(|runs| runs.as_deref().ok()));
         let scheduler = self.args.scheduler.clone().or_else(|| answers.registry(hosts, &run));
-        let scheduler = scheduler.unwrap_or_else(|| tasks::first_server(hosts).to_owned());
+        let scheduler = scheduler.unwrap_or_else(|| servers::first_server(hosts).to_owned());
         let job = self.job((answers, &scheduler), &run, round)?;
         Ok(JobAnswers { runs, tables, run, scheduler, job })
     }
@@ -111,4 +111,13 @@ impl Asking<'_> {
             Ok(Err(Trouble { why, silent: true }))
         })
     }
+}
+
+/// The run to print: the named one, the default one, or the only one that exists.
+pub fn choose(named: Option<&str>, runs: Option<&[Run]>) -> String {
+    let only = match runs {
+        Some([only]) => Some(only.name.as_str()),
+        _ => None,
+    };
+    named.or(only).unwrap_or(DEFAULT_RUN).to_owned()
 }

@@ -1,6 +1,8 @@
 //! `gannet status --json`: the answers as one object. Unknown numbers are null.
 
-use crate::status::{StatusAnswers, at, chief, loss, places, rate, standing, tasks_of};
+use crate::status::facts::{at, chief, loss, rate, standing, tasks_of};
+use crate::status::known::StatusAnswers;
+use crate::status::places;
 use gannet::job::{JobStatus, Member};
 use gannet::runs::Run;
 use serde_json::{Value, json};

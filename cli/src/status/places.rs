@@ -1,7 +1,7 @@
 //! Who owns which place of a job with a coordinator, and how far the backups are.
 
-use crate::job::check::POLL_EVERY;
-use crate::report::training::counted;
+use crate::job::connection::POLL_EVERY;
+use crate::report::words::counted;
 use crate::status::asking::Round;
 use bytesize::ByteSize;
 use gannet::backups::{

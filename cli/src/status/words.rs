@@ -1,7 +1,9 @@
 //! `gannet status` for people: a line for each server, run and worker.
 
-use crate::report::training::counted;
-use crate::status::{StatusAnswers, at, chief, loss, places, rate, standing, tasks_of};
+use crate::report::words::counted;
+use crate::status::facts::{at, chief, loss, rate, standing, tasks_of};
+use crate::status::known::StatusAnswers;
+use crate::status::places;
 use gannet::job::{JobStatus, Member, WorkerState};
 use gannet::runs::{CLIENT, Run, RunMember};
 

@@ -14,7 +14,7 @@ const LINES_READ: u64 = 1_000;
 const COLUMNS_SHOWN: usize = 40;
 
 fn wrong(error: ReadError) -> Failure {
-    crate::train::train_failure(error.into())
+    crate::failure::train_failure(error.into())
 }
 
 /// Checks the training data, and makes the test data be read in the same way. With `prints` it prints the roles of the

@@ -3,15 +3,17 @@
 use crate::checkpoint::saver::CheckpointSaver;
 use crate::failure::{Failure, INPUT, PEER, STOPPED, SYSTEM};
 use crate::flags::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksName, TrainArgs};
-use crate::job::check;
+use crate::job::{check, connection};
 use crate::metrics::Metrics;
-use crate::model::lr::Notes;
-use crate::model::{lr, optimizer, saves};
-use crate::report::training;
-use crate::runs::in_run;
-use crate::runs::in_run::{Account, LocalRun};
+use crate::model::notes::Notes;
+use crate::model::{folder, lr, notes, optimizer, saves};
+use crate::report::account::Account;
+use crate::report::{warnings, words};
+use crate::runs::alone::LocalRun;
+use crate::runs::{alone, in_run, settings};
+use crate::server::store;
 use crate::train::input_check;
-use crate::{input, server, signals, train};
+use crate::{failure, input, signals};
 use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
@@ -164,7 +166,7 @@ fn preflight(args: &TrainArgs) -> Result<(), Failure> {
         lr::check_warm_start(folder)?;
     }
     if let Some(folder) = &args.out {
-        lr::may_write(folder, &Schema::scalar(TABLE, Rule::Add(gannet::optim::Add)))?;
+        folder::may_write(folder, &Schema::scalar(TABLE, Rule::Add(gannet::optim::Add)))?;
     }
     Ok(())
 }
@@ -174,18 +176,18 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let mut plan = plan(args, 1)?;
     preflight(args)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
-    let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
+    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
-    let settings = || in_run::settings(args, &plan.data.files, None, None);
-    let run = in_run::alone(args, &store, (settings, &plan.data.scale), &TABLES)?;
+    let settings = || settings::settings(args, &plan.data.files, None, None);
+    let run = alone::alone(args, &store, (settings, &plan.data.scale), &TABLES)?;
     if let Some(run) = &run {
         run.scale(&mut plan.data, plan.test.as_mut());
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let columns = LocalColumns::open_in(run.as_ref().map(LocalRun::id), &store, plan.layout);
-    let mut columns = columns.map_err(train::backend_failure)?;
+    let mut columns = columns.map_err(failure::backend_failure)?;
     let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
-    columns.close().map_err(train::backend_failure)?;
+    columns.close().map_err(failure::backend_failure)?;
     ended(stopped)?;
     run.map_or(Ok(()), |run| run.finish(rows))
 }
@@ -200,15 +202,15 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     let stop = signals::stop_flag()?;
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let mut line = check::line(&args.job, Some(&metrics))?;
-    let settings = in_run::settings(args, &plan.data.files, None, None)?;
+    let mut line = connection::line(&args.job, Some(&metrics))?;
+    let settings = settings::settings(args, &plan.data.files, None, None)?;
     let joined = in_run::join(args, &mut line, (settings, &plan.data.scale), &TABLES, index)?;
     let Some(run) = joined else { return Ok(()) };
     run.scale(&mut plan.data, plan.test.as_mut());
     run.print_missing_workers()?;
     let account = run.account();
     let worker = line.connect(&metrics)?;
-    let mut columns = RemoteColumns::open(worker, plan.layout).map_err(train::backend_failure)?;
+    let mut columns = RemoteColumns::open(worker, plan.layout).map_err(failure::backend_failure)?;
     let saver = CheckpointSaver::start(args, &line, &[])?;
     let stopped = match index {
         0 => {
@@ -227,21 +229,21 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
             if !done.stopped {
                 run.done()?;
             }
-            training::warn_of_bad_lines(&loaded.bad_lines);
+            warnings::warn_of_bad_lines(&loaded.bad_lines);
             if args.json {
                 let (passes, examples) = (done.passes, examples.len());
                 let mut object = json!({"examples": examples, "passes": passes, "stopped": done.stopped});
                 account.put(&mut object);
                 say!("{object}");
             } else {
-                let passes = training::counted(done.passes, "pass", "passes");
+                let passes = words::counted(done.passes, "pass", "passes");
                 say!("worker {index}: {passes} over {} examples", examples.len());
             }
             done.stopped
         }
     };
     CheckpointSaver::end(saver, stopped);
-    columns.close().map_err(train::backend_failure)?;
+    columns.close().map_err(failure::backend_failure)?;
     ended(stopped)
 }
 
@@ -290,16 +292,16 @@ fn lead<C: Columns>(
     let quiet = args.json;
     let trained = chief.train(&mut |t| print_iteration(t, quiet)).map_err(failure)?;
     let seconds = start.elapsed().as_secs_f64();
-    training::warn_of_bad_lines(&loaded.bad_lines);
-    let mut learned = LearnedWeights::new(columns, TABLE).map_err(train::backend_failure)?;
+    warnings::warn_of_bad_lines(&loaded.bad_lines);
+    let mut learned = LearnedWeights::new(columns, TABLE).map_err(failure::backend_failure)?;
     let test = match &plan.test {
         Some(data) if !trained.stopped => match evaluate(data, &mut learned) {
             Err(TrainError::Read(ReadError::Stopped { .. })) => None,
-            tested => tested.map_err(train::train_failure)?,
+            tested => tested.map_err(failure::train_failure)?,
         },
         _ => None,
     };
-    let ended = lr::ended_how(trained.stopped, trained.examples, &account.missing);
+    let ended = notes::ended_how(trained.stopped, trained.examples, &account.missing);
     let notes = Notes {
         ended,
         format: loaded.format,
@@ -315,10 +317,10 @@ fn lead<C: Columns>(
         _ => None,
     };
     if let Some(label) = one_class {
-        training::warn_of_one_class(label);
+        warnings::warn_of_one_class(label);
     }
     let nonzero = if plan.settings.l1 > 0.0 { Some(count(&mut learned)?) } else { None };
-    let stats = learned.stats().map_err(train::backend_failure)?;
+    let stats = learned.stats().map_err(failure::backend_failure)?;
     let stopped = trained.stopped;
     let is_kept = args.job.job_name.is_some() || args.job.data_dir.is_some();
     let (loaded, plan) = (&loaded, &plan);
@@ -340,7 +342,7 @@ fn lead<C: Columns>(
 
 fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
     let mut count = 0;
-    learned.scan(&mut |keys, _| count += keys.len() as u64).map_err(train::backend_failure)?;
+    learned.scan(&mut |keys, _| count += keys.len() as u64).map_err(failure::backend_failure)?;
     Ok(count)
 }
 
@@ -348,7 +350,7 @@ fn print_iteration(t: &Trained, quiet: bool) {
     let Trained { objective, iterations, passes, slope, .. } = *t;
     tracing::debug!(iterations, passes, objective, slope, "iteration");
     if !quiet && is_printed(iterations) {
-        let (gradient, passes) = (t.mean_slope(), training::counted(passes, "pass", "passes"));
+        let (gradient, passes) = (t.mean_slope(), words::counted(passes, "pass", "passes"));
         notice!(
             "iteration {iterations}  objective {objective:.6}  length of the mean gradient {gradient:.1e}  {passes}"
         );
@@ -438,27 +440,27 @@ impl LbfgsSummary<'_> {
         }
         say!(
             "{}, {}, {} in {:.2} s after {:.2} s of reading ({transport}, {}, {how})",
-            training::counted(t.examples, "example", "examples"),
-            training::counted(t.iterations, "iteration", "iterations"),
-            training::counted(t.passes, "pass", "passes"),
+            words::counted(t.examples, "example", "examples"),
+            words::counted(t.iterations, "iteration", "iterations"),
+            words::counted(t.passes, "pass", "passes"),
             self.seconds,
             self.load_seconds,
             self.loaded.format
         );
         if let Some(quality) = &self.test {
-            say!("test         {}", training::words(quality));
+            say!("test         {}", words::words(quality));
         }
         if let Some(nonzero) = self.nonzero {
             say!("weights      {nonzero} are not 0");
         }
-        say!("table        {}", training::size_in_words(rows, bytes));
+        say!("table        {}", words::size_in_words(rows, bytes));
     }
 }
 
 fn failure(error: LbfgsError) -> Failure {
     match error {
         LbfgsError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
-        LbfgsError::Backend(error) => train::backend_failure(error),
+        LbfgsError::Backend(error) => failure::backend_failure(error),
         LbfgsError::Read(_) | LbfgsError::Memory { .. } | LbfgsError::NotFinite(_) => {
             Failure::new(INPUT, error.to_string())
         }

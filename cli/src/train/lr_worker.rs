@@ -4,16 +4,17 @@
 use crate::checkpoint::saver::CheckpointSaver;
 use crate::failure::Failure;
 use crate::flags::{TasksName, TrainArgs};
-use crate::job::{cache, check, sync, wire};
+use crate::job::{cache, check, connection, sync, wire};
 use crate::metrics::Metrics;
-use crate::report::training;
-use crate::runs::in_run::{Account, InRun};
-use crate::runs::{fixed_share, in_run};
-use crate::train::feed::worker::DataClient;
-use crate::train::tasks;
+use crate::report::account::Account;
+use crate::report::{training, warnings};
+use crate::runs::in_run::InRun;
+use crate::runs::{fixed_share, in_run, settings};
+use crate::train::feed::data_client::DataClient;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
-use crate::{signals, train};
+use crate::train::{ending, lr, options, tasks};
+use crate::{failure, signals};
 use gannet::sync::{SyncConfig, SyncMode};
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -24,8 +25,7 @@ use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
 use serde_json::Value;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Batches that are pulled before the current batch is learned. On one machine a second one gained nothing.
 const DEPTH: usize = 1;
@@ -42,10 +42,10 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     let scheduled = tasks::are_wanted(args, &own.options)?;
     let mut line = match &client {
         Some(client) => client.line(),
-        None => check::line(job, Some(&own.metrics))?,
+        None => connection::line(job, Some(&own.metrics))?,
     };
     let files = client.as_ref().map(|client| &client.plan().files[..]);
-    let settings = in_run::settings(args, &own.options.data.files, files, Some(&own.options))?;
+    let settings = settings::settings(args, &own.options.data.files, files, Some(&own.options))?;
     let stored = own.stored_schema();
     let of_run = (settings.clone(), &own.options.data.scale);
     let joined = in_run::join(args, &mut line, of_run, &[&stored.name], job.task_index)?;
@@ -84,9 +84,9 @@ pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> 
     }
     // The last checkpoint says that the run is finished.
     CheckpointSaver::end(saver, trained.stopped);
-    train::ended(&trained)?;
+    lr::ended(&trained)?;
     if !scheduled && account.batches_before == 0 {
-        train::learned_something(trained.examples, &trained.bad_lines)?;
+        ending::learned_something(trained.examples, &trained.bad_lines)?;
     }
     run.ended(&account, args.out.as_deref().filter(|_| own.is_chief))
 }
@@ -116,13 +116,13 @@ impl<'a> LrWorker<'a> {
     fn new(args: &'a TrainArgs, client: Option<&DataClient>) -> Result<LrWorker<'a>, Failure> {
         let job = &args.job;
         check::check(job)?;
-        let schema = train::schema(args)?;
+        let schema = options::schema(args)?;
         let workers = job.worker_hosts.len() as u32;
         let share = Share { worker: job.task_index, workers };
         let is_chief = job.task_index == 0 && client.is_none();
         // With a scheduler any worker may become the chief.
-        let mut options = train::options(args, share, is_chief || job.tasks.tasks == TasksName::On)?;
-        let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
+        let mut options = options::options(args, share, is_chief || job.tasks.tasks == TasksName::On)?;
+        let push = PushContent::choose(options.push, &schema).map_err(failure::backend_failure)?;
         options.push = Some(push);
         let damped = sync::is_damped(job, push)?;
         let wire = wire::of_training(args, push)?;
@@ -130,7 +130,7 @@ impl<'a> LrWorker<'a> {
             options.data.files = client.files();
         }
         if is_chief {
-            train::preflight(args, &options, &schema)?;
+            options::preflight(args, &options, &schema)?;
         }
         let stop = signals::stop_flag()?;
         options.stop_on(&stop);
@@ -178,10 +178,10 @@ impl<'a> LrWorker<'a> {
         } else {
             RemoteBackend::open(worker, &self.schema, DEPTH)
         };
-        let mut backend = backend.map_err(train::backend_failure)?;
-        backend.set_wire_type(self.wire).map_err(train::backend_failure)?;
+        let mut backend = backend.map_err(failure::backend_failure)?;
+        backend.set_wire_type(self.wire).map_err(failure::backend_failure)?;
         if let Some(cache) = self.cache {
-            backend.cache(Read::State, cache).map_err(train::backend_failure)?;
+            backend.cache(Read::State, cache).map_err(failure::backend_failure)?;
         }
         let table = backend.table();
         if let Some(run) = run
@@ -191,7 +191,7 @@ impl<'a> LrWorker<'a> {
         }
         // A single asynchronous worker has nobody to keep step with.
         if self.sync.workers > 1 || self.sync.mode != SyncMode::Asp {
-            backend.join(self.sync).map_err(train::backend_failure)?;
+            backend.join(self.sync).map_err(failure::backend_failure)?;
         }
         Ok(backend)
     }
@@ -213,8 +213,7 @@ impl<'a> LrWorker<'a> {
             }
         };
         let of = (self.args, &self.metrics);
-        let trained =
-            train::learn(&self.options, backend, &self.stop, of, &mut report_progress, &mut validator);
+        let trained = lr::learn(&self.options, backend, &self.stop, of, &mut report_progress, &mut validator);
         let trained = trained.map_err(|failure| match in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
@@ -231,7 +230,7 @@ impl<'a> LrWorker<'a> {
         trained: &mut Report,
     ) -> Result<Account, Failure> {
         let table = backend.table();
-        backend.leave().map_err(train::backend_failure)?;
+        backend.leave().map_err(failure::backend_failure)?;
         backend.worker().close_pusher(table)?;
         if !trained.stopped {
             run.done()?;
@@ -243,7 +242,7 @@ impl<'a> LrWorker<'a> {
             return Ok(run.account());
         }
         let (batches, epochs, workers) = (trained.batches, self.args.epochs, self.sync.workers);
-        let share = |rank| Some(check::share(batches, epochs, rank, workers));
+        let share = |rank| Some(fixed_share::share(batches, epochs, rank, workers));
         let account = run.wait_for_shares(backend.worker(), table, &share, &self.stop)?;
         trained.stopped = self.stop.load(Relaxed);
         Ok(account)
@@ -261,10 +260,10 @@ impl<'a> LrWorker<'a> {
                 match evaluate(&data, backend) {
                     // A signal that ends the wait for the test set does not discard the model.
                     Err(TrainError::Read(ReadError::Stopped { .. })) => trained.stopped = true,
-                    tested => test = tested.map_err(train::train_failure)?,
+                    tested => test = tested.map_err(failure::train_failure)?,
                 }
             }
-            let stats = backend.stats().map_err(train::backend_failure)?;
+            let stats = backend.stats().map_err(failure::backend_failure)?;
             trained.rows = stats.rows;
             trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;
         }
@@ -281,11 +280,11 @@ impl<'a> LrWorker<'a> {
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !self.is_chief {
-            training::warn_of_no_positive(trained.examples);
+            warnings::warn_of_no_positive(trained.examples);
             training::print_or_json(self.args.json, trained, account);
             return Ok(());
         }
-        train::finish(self.args, backend, trained, (test, account), validations)?;
+        lr::finish(self.args, backend, trained, (test, account), validations)?;
         if !trained.stopped {
             run.finish(trained.rows, account)?;
         }

@@ -4,10 +4,11 @@
 use crate::failure::{Failure, INPUT, PEER, STOPPED};
 use crate::flags::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
 use crate::input;
-use crate::job::check::WorkerConnection;
+use crate::job::connection::WorkerConnection;
+use crate::job::servers::named_scheduler;
 use crate::job::sync;
 use crate::runs::in_run::InRun;
-use crate::train::feed::worker::DataClient;
+use crate::train::feed::data_client::DataClient;
 use gannet::job::{
     FenceFn, Heartbeat, JOB_WORKERS_MAX, JobAnswer, JobClient, JobPlan, PlanFile, WorkerIncarnation,
 };
@@ -16,8 +17,7 @@ use gannet::train::{FileFingerprint, Options, Scheduled, plan_files};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Schema, Transports, Worker, WorkerConfig};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The least and most bytes of a split without `--task-bytes`: small enough that the last splits keep all workers busy.
@@ -185,17 +185,6 @@ pub fn fingerprints(options: &Options) -> Result<Vec<FileFingerprint>, Failure> 
     let fingerprints =
         options.data.files.iter().map(|file| FileFingerprint::of(file)).collect::<Result<Vec<_>, _>>();
     fingerprints.map_err(|error| Failure::input(error.to_string()))
-}
-
-/// The scheduler that the flags name. Without one it is the server that keeps the registry of the run.
-pub fn named_scheduler(job: &JobArgs) -> Option<&str> {
-    job.tasks.scheduler.as_deref().or(job.data_server.feed.as_deref())
-}
-
-/// The server that keeps the registry of a new run, and is its scheduler without `--scheduler`. It does not depend on
-/// the order of `--ps-hosts`.
-pub fn first_server(ps_hosts: &[String]) -> &str {
-    ps_hosts.iter().min().map_or("", |least| least)
 }
 
 /// Fences an incarnation at every shard owner of these tables. It uses its own links, because those of the training may

@@ -1,12 +1,11 @@
 //! `--validate-every` and `--save-secs`: validates and saves between the steps of a training.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, train_failure};
 use crate::flags::TrainArgs;
 use crate::input;
 use crate::model::lr;
-use crate::model::lr::Notes;
-use crate::report::models::{in_words, put};
-use crate::train::train_failure;
+use crate::model::notes::Notes;
+use crate::report::measures::{in_words, put};
 use gannet::train::models::{Measured, Objective};
 use gannet::train::{Backend, Data, ReadError, StepReport, TrainError, evaluate};
 use serde_json::{Map, Value, json};

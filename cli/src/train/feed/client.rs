@@ -2,34 +2,34 @@
 //! the job's scheduler, shows the progress, and tests and saves the model as a reader of the servers.
 
 use crate::failure::{Failure, INPUT, PEER, SYSTEM};
-use crate::flags::{JobName, ModelName, TasksName, TrainArgs};
-use crate::job::{check, sync};
+use crate::flags::{TasksName, TrainArgs};
+use crate::job::{check, connection, sync};
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
-use crate::model::lr::Notes;
-use crate::model::{lr, saves};
-use crate::report::training;
-use crate::report::training::ProgressDisplay;
-use crate::runs::in_run;
-use crate::runs::in_run::{Account, InRun};
-use crate::train::feed::worker;
+use crate::model::notes::Notes;
+use crate::model::{lr, notes, saves};
+use crate::report::account::Account;
+use crate::report::progress::ProgressDisplay;
+use crate::runs::in_run::InRun;
+use crate::runs::{in_run, settings};
+use crate::server::store;
+use crate::train::feed::outcome::{JobOutcome, together};
+use crate::train::feed::reading;
+use crate::train::feed::roles::check_model;
 use crate::train::validation::Validator;
-use crate::train::{lbfgs, tasks};
-use crate::{input, security, server, signals, train};
-use gannet::job::{DataServerConfig, FeedStatus, JobStatus, Member, ServedBytes, WorkerState, forget_job};
+use crate::train::{ending, options, tasks};
+use crate::{failure, input, security, signals};
+use gannet::job::{DataServerConfig, FeedStatus, JobStatus, forget_job};
 use gannet::runs::{RunMember, RunSetting};
-use gannet::storage::Stats;
 use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Quality, ReadError, Reader,
+    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, ReadError, Reader,
     RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
 };
 use gannet::{Server, ServerConfig, Transports};
-use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The pusher id of the client at the servers. It only reads, and no worker has such an index.
@@ -43,90 +43,22 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long the client of a failed job waits for its workers to read the error.
 const FAILURE_WAIT: Duration = Duration::from_secs(5);
 
-/// Refuses flags that do not go with `--feed`, or that only the client or only its workers may have.
-pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
-    let job = &args.job;
-    let has_feed = job.data_server.feed.is_some();
-    let client = job.job_name == Some(JobName::Client);
-    let remote_worker = has_feed && job.job_name == Some(JobName::Worker);
-    let input = &args.input;
-    let reads = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
-    let reads = reads || input.format != crate::flags::FormatName::Auto || input.criteo_counts.is_some();
-    let misplaced = [
-        (has_feed && !client && !remote_worker, "--feed: works only in a worker or the client of a job"),
-        (
-            client && !has_feed,
-            "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers",
-        ),
-        (
-            client && args.data.is_empty(),
-            "--job-name client: DATA is missing: name the files that the client sends to the workers",
-        ),
-        (client && job.task_index != 0, "--task-index: a job has one client; leave it out"),
-        (
-            remote_worker && !args.data.is_empty(),
-            "DATA: with --feed only the client reads the data; leave it out",
-        ),
-        (
-            remote_worker
-                && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
-            "--format, --label, --categorical, --numeric, --criteo-counts, --positive, --skip-bad-lines, \
-             --no-intercept: with --feed the client decides how the data is read; leave them out",
-        ),
-        (
-            remote_worker && job.tasks.task_bytes.is_some(),
-            "--task-bytes: with --feed the client makes the splits; leave it out",
-        ),
-        (
-            remote_worker && (!args.test.is_empty() || args.out.is_some()),
-            "--test, --out: with --feed the client tests and saves; leave them out",
-        ),
-        (
-            has_feed && job.tasks.scheduler.is_some(),
-            "--scheduler: the client (--feed) is the job's scheduler; leave it out",
-        ),
-        (
-            remote_worker && job.data_dir.is_some(),
-            "--data-dir: works only in the client (the job's state) or a ps (its shards); leave it out",
-        ),
-    ];
-    match misplaced.iter().find(|(wrong, _)| *wrong) {
-        Some((_, text)) => Err(Failure::input(*text)),
-        None => Ok(()),
-    }
-}
-
-/// Refuses trainings that cannot use data from a client.
-pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
-    if args.input.scale.is_some() {
-        let text = "--scale: the workers of a client cannot read its files before the training; scale the numbers \
-                    when you write the files, and leave --scale out";
-        return Err(Failure::input(text));
-    }
-    if args.model.model != ModelName::Lr || lbfgs::is_chosen(args)? {
-        let text = "--feed: works only with --model lr, and not with --optimizer lbfgs; leave --feed out, and let the \
-                    workers read the data";
-        return Err(Failure::input(text));
-    }
-    Ok(())
-}
-
 /// Runs the client of a job.
 pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
     let (args, job) = (&*args, &args.job);
     check::check(job)?;
-    let schema = train::schema(args)?;
-    let mut options = train::options(args, Share::ALL, true)?;
-    let push = PushContent::choose(options.push, &schema).map_err(train::backend_failure)?;
+    let schema = options::schema(args)?;
+    let mut options = options::options(args, Share::ALL, true)?;
+    let push = PushContent::choose(options.push, &schema).map_err(failure::backend_failure)?;
     tasks::are_wanted(args, &options)?;
-    train::preflight(args, &options, &schema)?;
+    options::preflight(args, &options, &schema)?;
     let Offer { config, settings, format, columns } = offer(args, &options)?;
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "client")?;
-    let mut line = check::line_of_reader(job, READER)?;
+    let mut line = connection::line_of_reader(job, READER)?;
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
     let tables = [schema.name.as_str()];
@@ -163,7 +95,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
             false => RemoteBackend::open(worker, &schema, 0),
         };
         let account = run.account();
-        let rows = job.run(&mut opened.map_err(train::backend_failure)?, &account)?;
+        let rows = job.run(&mut opened.map_err(failure::backend_failure)?, &account)?;
         run.finish(rows, &account)
     });
     drop(job);
@@ -182,14 +114,14 @@ struct Offer {
 fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let fingerprints = tasks::fingerprints(options)?;
     let files = plan_files(&options.data.files, &fingerprints);
-    let settings = in_run::settings(args, &options.data.files, Some(&files), Some(options))?;
+    let settings = settings::settings(args, &options.data.files, Some(&files), Some(options))?;
     let plan = tasks::plan(args, options, files, &settings)?;
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
     let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
     let config = DataServerConfig {
         plan,
-        reading: worker::reading(args),
+        reading: reading::reading(args),
         source: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
         status: Arc::default(),
     };
@@ -247,7 +179,7 @@ fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result
         token: secured.token,
         limits: args.sessions.limits(),
         scheduler_only: true,
-        store: server::own_store(job.data_dir.as_deref(), &args.memory)?,
+        store: store::own_store(job.data_dir.as_deref(), &args.memory)?,
         data_server: Some(data),
         ..ServerConfig::new(listen)
     };
@@ -280,18 +212,6 @@ struct ServedJob<'a> {
     asked: Option<(Instant, bool)>,
 }
 
-/// Sums the reports of all workers: examples, their mean loss, examples a second.
-fn together(job: &JobStatus) -> (u64, f64, f64) {
-    let learned: u64 = job.members.iter().map(|member| member.progress.examples).sum();
-    let loss: f64 = job.members.iter().map(|m| m.progress.loss * m.progress.examples as f64).sum();
-    let live = job.members.iter().filter(|member| member.state == WorkerState::Live);
-    (
-        learned.max(job.examples),
-        loss / (learned as f64).max(1.0),
-        live.map(|member| member.progress.rate).sum(),
-    )
-}
-
 impl ServedJob<'_> {
     /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
     fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
@@ -307,11 +227,11 @@ impl ServedJob<'_> {
                     stopped = true;
                     None
                 }
-                tested => tested.map_err(train::train_failure)?,
+                tested => tested.map_err(failure::train_failure)?,
             },
             _ => None,
         };
-        let stats = backend.stats().map_err(train::backend_failure)?;
+        let stats = backend.stats().map_err(failure::backend_failure)?;
         let examples = job.as_ref().map_or(0, |job| job.examples);
         let may_save = |folder: &Path| {
             saves::may_save(folder, (examples, stats.rows, false), stopped, &BadLines::default())
@@ -320,7 +240,7 @@ impl ServedJob<'_> {
             Some(folder) if may_save(folder)? => {
                 let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
                 let columns = self.columns.as_ref();
-                let ended = lr::ended_how(stopped, examples, &[]);
+                let ended = notes::ended_how(stopped, examples, &[]);
                 let notes = Notes { format: self.format, columns, counts, intercept, ended };
                 Some((folder.as_path(), lr::save(folder, backend, &notes)?))
             }
@@ -341,8 +261,8 @@ impl ServedJob<'_> {
             format: self.format,
         };
         report.print(self.args.json, validator.into_validations(), account);
-        train::print_saved(self.args, stopped, saved);
-        train::ended_early(stopped, report.examples())?;
+        ending::print_saved(self.args, stopped, saved);
+        ending::ended_early(stopped, report.examples())?;
         Ok(report.stats.rows)
     }
 
@@ -446,70 +366,5 @@ impl ServedJob<'_> {
         };
         self.training.progress(&progress);
         display.update(&progress, job.epochs);
-    }
-}
-
-/// The results of a job.
-struct JobOutcome {
-    job: Option<JobStatus>,
-    seconds: f64,
-    stopped: bool,
-    test: Option<Quality>,
-    stats: Stats,
-    transport: String,
-    served: ServedBytes,
-    format: &'static str,
-}
-
-impl JobOutcome {
-    fn examples(&self) -> u64 {
-        self.job.as_ref().map_or(0, |job| job.examples)
-    }
-
-    fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
-        let JobOutcome { job, seconds, stopped, test, stats, transport, served, format } = self;
-        let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
-        let (speed, bytes_per_row) =
-            (examples as f64 / seconds, stats.bytes as f64 / stats.rows.max(1) as f64);
-        if !as_json {
-            say!("{examples} examples in {seconds:.2} s, {speed:.0} examples/s ({transport}, {format})");
-            if let Some(job) = job {
-                say!("workers      {}, their log loss {:.6}", job.members.len(), together(job).1);
-            }
-            if let Some(quality) = test {
-                say!("test         {}", training::words(quality));
-            }
-            say!("table        {}", training::size_in_words(stats.rows, bytes_per_row));
-            say!("fed          {} bytes in {} answers", served.bytes, served.requests);
-            return;
-        }
-        let worker = |member: &Member| {
-            let (progress, dead) = (&member.progress, member.state == WorkerState::Dead);
-            json!({ "worker": member.incarnation.rank, "examples": progress.examples, "logloss": progress.loss, "dead": dead })
-        };
-        let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();
-        let mut object = json!({
-            "examples": examples,
-            "seconds": seconds,
-            "examples_per_second": speed,
-            "logloss": job.map(|job| together(job).1),
-            "test_logloss": test.map(|q| q.log_loss),
-            "test_auc": test.and_then(|q| q.auc),
-            "test_calibration": test.and_then(Quality::calibration),
-            "rows": stats.rows,
-            "bytes_per_row": bytes_per_row,
-            "transport": transport,
-            "format": format,
-            "tasks": job.map(|job| job.tasks),
-            "tasks_done": job.map(|job| job.tasks_done),
-            "fed": { "answers": served.requests, "bytes": served.bytes },
-            "workers": workers,
-            "stopped": stopped,
-        });
-        if let Some(validations) = validations {
-            object["validations"] = validations.into();
-        }
-        account.put(&mut object);
-        say!("{object}");
     }
 }

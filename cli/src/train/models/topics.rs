@@ -1,17 +1,24 @@
 //! `gannet train --model lda`: topics of documents, and their words.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, backend_failure, train_failure};
 use crate::flags::TrainArgs;
-use crate::job::check;
+use crate::job::{check, connection};
 use crate::metrics::Metrics;
 use crate::metrics::training::FitTraining;
-use crate::model::lr::{Notes, write};
-use crate::model::{lr, saves};
-use crate::report::training::{ProgressDisplay, print_steps, staleness, warn_of_bad_lines};
-use crate::runs::in_run;
-use crate::runs::in_run::{Account, LocalRun};
-use crate::train::{backend_failure, ended_early, options, print_saved, train_failure};
-use crate::{input, server, signals};
+use crate::model::folder::write;
+use crate::model::notes::Notes;
+use crate::model::{notes, saves};
+use crate::report::account::Account;
+use crate::report::progress::ProgressDisplay;
+use crate::report::steps::{print_steps, staleness};
+use crate::report::warnings::warn_of_bad_lines;
+use crate::runs::alone::LocalRun;
+use crate::runs::{alone, in_run, settings};
+use crate::server::store;
+use crate::train::ending::{ended_early, print_saved};
+use crate::train::options::options;
+use crate::train::tasks;
+use crate::{input, signals};
 use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
@@ -21,8 +28,17 @@ use gannet::train::{
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
+pub fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
+    if tasks::are_wanted(args, options)? {
+        let what = "--tasks on: does not work with --model lda, whose workers keep the topics of their words; leave \
+                    the flag out, so that each worker takes a fixed share";
+        return Err(Failure::input(what));
+    }
+    Ok(())
+}
 
 /// The number of words that are printed of a topic.
 const WORDS_SHOWN: usize = 10;
@@ -85,11 +101,11 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     preflight(args, &model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let store = server::own_store(args.job.data_dir.as_deref(), &args.memory)?;
+    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
     metrics.add_store(&store);
-    let settings = || in_run::settings(args, &options.data.files, None, Some(&options));
+    let settings = || settings::settings(args, &options.data.files, None, Some(&options));
     let schemas = model.schemas();
-    let run = in_run::alone(
+    let run = alone::alone(
         args,
         &store,
         (settings, &Scale::default()),
@@ -112,9 +128,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let TopicModel { model, names } = topic_model(args)?;
     let workers = job.worker_hosts.len() as u32;
     let mut options = documents(args, Share { worker: job.task_index, workers })?;
-    crate::train::models::refuse_tasks(args, &options)?;
+    refuse_tasks(args, &options)?;
     // The servers add up the workers' counts.
-    let member = crate::train::models::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
+    let member = crate::train::models::plan::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
     let chief = job.task_index == 0;
     if chief {
         preflight(args, &model)?;
@@ -122,9 +138,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "worker")?;
-    let mut line = check::line(job, Some(&metrics))?;
+    let mut line = connection::line(job, Some(&metrics))?;
     let (schemas, alone) = (model.schemas(), workers == 1);
-    let settings = in_run::settings(args, &options.data.files, None, Some(&options))?;
+    let settings = settings::settings(args, &options.data.files, None, Some(&options))?;
     let tables = schemas.each_ref().map(|schema| schema.name.as_str());
     let joined = in_run::join(args, &mut line, (settings, &Scale::default()), &tables, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
@@ -132,7 +148,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         run.print_missing_workers()?;
     }
     let mut tables = RemoteTables::new(line.connect(&metrics)?);
-    crate::train::models::keep_step(&mut tables, member);
+    crate::train::models::plan::keep_step(&mut tables, member);
     let mut sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
     tables.close_pusher().map_err(backend_failure)?;
     if !sampled.stopped {
@@ -162,7 +178,7 @@ fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }
     if let Some(folder) = &args.out {
-        crate::model::lr::may_write(folder, &model.schemas()[0])?;
+        crate::model::folder::may_write(folder, &model.schemas()[0])?;
     }
     Ok(())
 }
@@ -248,7 +264,7 @@ fn save<T: Tables>(
     writer.note("document-prior", &model.document_prior.to_string());
     writer.note("word-prior", &model.word_prior.to_string());
     let counts = input::counts(&args.input);
-    let ended = lr::ended_how(sampled.stopped, sampled.documents, missing);
+    let ended = notes::ended_how(sampled.stopped, sampled.documents, missing);
     Notes { format: sampled.format, columns: None, counts, intercept: false, ended }.write(&mut writer);
     Ok(rows + write(writer, |page| tables.scan(0, page))?)
 }

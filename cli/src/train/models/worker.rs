@@ -2,22 +2,24 @@
 //! servers. One worker of the job, the chief, evaluates and saves the model.
 
 use crate::checkpoint::saver::CheckpointSaver;
-use crate::failure::Failure;
+use crate::failure::{Failure, backend_failure, train_failure};
 use crate::flags::{ModelName, TasksName, TrainArgs};
-use crate::job::{check, wire};
+use crate::job::{check, connection, wire};
 use crate::metrics::Metrics;
-use crate::model::tables::Shape;
+use crate::model::shape::Shape;
+use crate::report::account::Account;
 use crate::report::models;
-use crate::report::training::warn_of_no_positive;
-use crate::runs::in_run::{Account, InRun};
-use crate::runs::{fixed_share, in_run};
+use crate::report::warnings::warn_of_no_positive;
+use crate::runs::in_run::InRun;
+use crate::runs::{fixed_share, in_run, settings};
 use crate::signals;
-use crate::train::models::{
-    finish, keep_step, learn, membership, model, options_of, preflight, schemas_of, topics,
-};
+use crate::train::ending::{ended_early, learned_something};
+use crate::train::models::learn::{finish, learn};
+use crate::train::models::plan::{keep_step, membership, model, options_of, preflight, schemas_of};
+use crate::train::models::topics;
+use crate::train::tasks;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
-use crate::train::{backend_failure, ended_early, learned_something, tasks, train_failure};
 use gannet::Transports;
 use gannet::sync::SyncConfig;
 use gannet::train::models::{Fitted, Model, push_of, score};
@@ -25,8 +27,7 @@ use gannet::train::{Data, Options, ReadError, Reduce, RemoteTables, Share, Train
 use gannet::worker::WireType;
 use serde_json::Value;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
@@ -40,10 +41,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     }
     let mut own = ModelWorker::new(args)?;
     let scheduled = tasks::are_wanted(args, &own.options)?;
-    let mut line = check::line(job, Some(&own.metrics))?;
+    let mut line = connection::line(job, Some(&own.metrics))?;
     let schemas = schemas_of(&*own.model);
     let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
-    let settings = in_run::settings(args, &own.options.data.files, None, Some(&own.options))?;
+    let settings = settings::settings(args, &own.options.data.files, None, Some(&own.options))?;
     let of_run = (settings.clone(), &own.options.data.scale);
     let joined = in_run::join(args, &mut line, of_run, &names, job.task_index)?;
     let Some(run) = joined else { return Ok(()) };
@@ -188,7 +189,7 @@ impl<'a> ModelWorker<'a> {
             return Ok(run.account());
         }
         let (batches, epochs, workers) = (fitted.batches, self.args.epochs, self.sync.workers);
-        let share = |rank| Some(check::share(batches, epochs, rank, workers));
+        let share = |rank| Some(fixed_share::share(batches, epochs, rank, workers));
         let table = tables.id(0);
         let account = run.wait_for_shares(tables.worker(), table, &share, &self.stop)?;
         fitted.stopped = self.stop.load(Relaxed);
