@@ -315,7 +315,7 @@ fn the_facade_has_no_code_of_its_own() {
 #[test]
 fn async_code_stays_in_three_places() {
     let names = ["axum", "etcd_client", "hyper", "tokio"];
-    let may = ["cli/src/command/metrics/", "node/buckets/src/", "node/jobs/src/coordinator/etcd/"];
+    let may = ["cli/src/metrics/", "node/buckets/src/", "node/jobs/src/coordinator/etcd/"];
     for path in files("rs").iter().filter(|path| !may.iter().any(|folder| short(path).starts_with(folder))) {
         let text = std::fs::read_to_string(path).unwrap();
         let used =
@@ -462,10 +462,10 @@ fn absences_hold() {
         ("bench/src", &["SystemTime", "println!(", "eprintln!("]),
         // cli reads wall time for three things: the name of a saved model's layers, when a run ended (in messages), and
         // when the process started (metrics).
-        ("cli/src/command/job.rs", &["SystemTime"]),
-        ("cli/src/command/settings.rs", &["SystemTime"]),
-        ("cli/src/command/tasks.rs", &["SystemTime"]),
-        ("cli/src/command/doctor", &["SystemTime"]),
+        ("cli/src/job", &["SystemTime"]),
+        ("cli/src/runs/settings.rs", &["SystemTime"]),
+        ("cli/src/train/tasks.rs", &["SystemTime"]),
+        ("cli/src/doctor", &["SystemTime"]),
     ];
     for (place, _) in never {
         assert!(root().join(place).exists(), "{place} has moved: name its new place here");
