@@ -1,4 +1,5 @@
-//! Pages lead somewhere: links and their anchors exist, and tables and charts of measurements equal their data files.
+//! Pages lead somewhere: links, their anchors and the tests that prove promises exist, and tables and charts of
+//! measurements equal their data files.
 
 use super::{files, root, short};
 use std::path::Path;
@@ -48,4 +49,15 @@ fn tables_and_charts_equal_the_data() {
     let done =
         Command::new("python3").arg(root().join("scripts/results.py")).arg("--check").output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+}
+
+#[test]
+fn proofs_name_tests_that_exist() {
+    let code: String = files("rs").iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let page = std::fs::read_to_string(root().join("docs/proofs.md")).unwrap();
+    let names: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("- `")?.strip_suffix('`')).collect();
+    assert!(!names.is_empty());
+    let gone: Vec<&str> = names.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert!(gone.is_empty(), "docs/proofs.md names tests that are gone: {}", gone.join(", "));
 }
