@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
 need cc gcc
-echo "building gannet (the first time takes a minute or two)"
+echo "building gannet (the first time takes some minutes)"
 cargo build --release --quiet
 out=target/demo-model
 target/release/gannet train data/flights.csv.gz --label label \

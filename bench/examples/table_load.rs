@@ -1,4 +1,4 @@
-//! Load on the tables of running servers, for scripts/bench_checkpoint.py. Rows are numbered from 0; the key of a row
+//! Load on the tables of running servers, for bench/runs/checkpoint.py. Rows are numbered from 0; the key of a row
 //! is a hash of its number.
 //!
 //! `cargo run --release -p gannet-bench --example table_load -- HOSTS DIM WORKER WORK`, with WORK one of
