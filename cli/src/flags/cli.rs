@@ -11,8 +11,8 @@ use crate::flags::predict::PredictArgs;
 use crate::flags::server::{SchedulerArgs, ServerArgs};
 use crate::flags::status::{ForgetArgs, StatusArgs};
 use crate::flags::training::TrainArgs;
-use crate::flags::words::sections::spelled;
-use crate::flags::words::{environment, foreign, numbers, sections};
+use crate::flags::words::short_help::spelled;
+use crate::flags::words::{environment, foreign, numbers, short_help};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -51,8 +51,8 @@ impl Cli {
     /// # Errors
     /// They cannot be read, or ask for help.
     pub fn of(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-        let mut command = sections::arranged(Cli::command());
-        let arguments = sections::spelled(arguments.into_iter());
+        let mut command = short_help::arranged(Cli::command());
+        let arguments = short_help::spelled(arguments.into_iter());
         let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let matches = command.try_get_matches_from_mut(arguments);
         let read = matches.and_then(|matches| {

@@ -3,8 +3,8 @@
 use crate::flags::backups::BackupArgs;
 use crate::flags::checkpoints::JobCheckpointArgs;
 use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
-use crate::flags::server::size;
 use crate::flags::transport::{CacheArgs, IoArgs, OneSidedArgs, TransportArgs, WireArgs};
+use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, ValueEnum};
@@ -50,6 +50,7 @@ pub enum JobName {
 
 /// A job of several processes. The flags have the meaning that they have in TensorFlow's parameter-server scripts.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Job")]
 pub struct JobArgs {
     /// Addresses of the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
@@ -65,10 +66,10 @@ pub struct JobArgs {
     pub task_index: u32,
     /// Address on which this ps listens, if it is not the one that --ps-hosts names: 0.0.0.0:7700, or the address
     /// inside a container.
-    #[arg(long, value_name = "HOST:PORT", requires = "job_name")]
+    #[arg(long, help_heading = "Server", value_name = "HOST:PORT", requires = "job_name")]
     pub listen: Option<String>,
     /// End this ps when its run is finished (--run NAME names it), as batch systems expect of all processes of a job.
-    #[arg(long, requires = "job_name")]
+    #[arg(long, help_heading = "Server", requires = "job_name")]
     pub exit_with_job: bool,
     /// Which of these flags were typed.
     #[arg(skip)]
@@ -90,7 +91,7 @@ pub struct JobArgs {
     pub peer_timeout: f64,
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart. With --coordinator
     /// these are the shards of its own place: it goes on with them if no other server has had the place meanwhile.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Server", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// The checkpoints of the job.
     #[command(flatten)]
