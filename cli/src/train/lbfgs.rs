@@ -5,13 +5,13 @@ use crate::failure::{Failure, INPUT, PEER, STOPPED, SYSTEM};
 use crate::flags::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksName, TrainArgs};
 use crate::job::{check, connection};
 use crate::metrics::Metrics;
-use crate::model::notes::Notes;
-use crate::model::{folder, lr, notes, optimizer, saves};
+use crate::model::{folder, lr, optimizer, saves};
 use crate::report::account::Account;
 use crate::report::{warnings, words};
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, in_run, settings};
 use crate::server::store;
+use crate::train::ending::Learned;
 use crate::train::input_check;
 use crate::{failure, input, signals};
 use gannet::train::lbfgs::{
@@ -21,7 +21,6 @@ use gannet::train::lbfgs::{
 use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, TrainError, evaluate};
 use gannet::{Rule, Schema};
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -301,21 +300,17 @@ fn lead<C: Columns>(
         },
         _ => None,
     };
-    let ended = notes::ended_how(trained.stopped, trained.examples, &account.missing);
-    let notes = Notes {
-        ended,
+    let saving = Learned {
+        examples: trained.examples,
+        rows: 0,
+        stopped: trained.stopped,
+        bad_lines: &loaded.bad_lines,
         format: loaded.format,
         columns: loaded.columns.as_ref(),
-        counts: input::counts(&args.input),
         intercept: plan.settings.intercept,
+        missing: &account.missing,
     };
-    let may_save = |folder: &Path| {
-        saves::may_save(folder, (trained.examples, 0, true), trained.stopped, &loaded.bad_lines)
-    };
-    let saved = match &args.out {
-        Some(folder) if may_save(folder)? => Some(lr::save(folder, &mut learned, &notes)?),
-        _ => None,
-    };
+    let saved = saving.save(args, |folder, notes| lr::save(folder, &mut learned, notes))?;
     if let Some(label) = one_class {
         warnings::warn_of_one_class(label);
     }
@@ -333,7 +328,7 @@ fn lead<C: Columns>(
         say!("{object}");
     } else {
         summary.print(&transport, stats.rows, bytes);
-        if let (Some(rows), Some(folder)) = (saved, &args.out) {
+        if let Some((folder, rows)) = saved.0 {
             say!("model        {rows} rows in {}{}", folder.display(), saves::before(folder));
         }
     }

@@ -11,6 +11,7 @@ pub mod options;
 pub mod roles;
 pub mod tasks;
 pub mod validation;
+pub mod worker;
 
 use crate::checkpoint::source;
 use crate::failure::Failure;
@@ -61,7 +62,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
-        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::worker(&args),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::run(&args, None),
         Some(JobName::Worker) => models::worker::worker(&args),
     }
 }
