@@ -19,23 +19,23 @@ mod read;
 // Data files and the splits of them that workers train.
 pub use read::block::{Block, INTERCEPT_KEY};
 pub use read::block_source::{BlockPass, BlockSource, CsrRows};
-pub use read::columns::{ColumnChoice, Columns, Role};
-pub use read::criteo::Counts;
+pub use read::bytes::files::files;
+pub use read::bytes::stop_flag::StopFlag;
+pub use read::bytes::stream::ReadPosition;
 pub use read::data::{Data, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
-pub use read::file_data_source::FileDataSource;
-pub use read::files::files;
-pub use read::labels::{Labels, TwoLabels};
+pub use read::formats::columns::{ColumnChoice, Columns, Role};
+pub use read::formats::criteo::Counts;
+pub use read::formats::labels::{Labels, TwoLabels};
+pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
+pub use read::formats::text_key::{ColumnKeys, text_key};
 pub use read::reader::{DetectedFile, Reader};
-pub use read::remote_data::{RemoteTexts, TextSource};
-pub use read::scale::{Scale, ScaleKind, ScaledColumn};
-pub use read::scheduled_splits::{Scheduled, plan_files};
-pub use read::split::{FileFingerprint, Split, Splits};
-pub use read::stop_flag::StopFlag;
-pub use read::stream::ReadPosition;
+pub use read::splits::file_data_source::FileDataSource;
+pub use read::splits::remote_data::{RemoteTexts, TextSource};
+pub use read::splits::scheduled_splits::{Scheduled, plan_files};
+pub use read::splits::split::{FileFingerprint, Split, Splits};
 pub use read::survey::{ColumnSurvey, Survey};
 pub use read::table_rows::{NewRows, TableRows};
-pub use read::text_key::{ColumnKeys, text_key};
 
 // Batches.
 pub use batch::dedup::{Dedup, NO_LINK};

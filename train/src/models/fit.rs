@@ -15,7 +15,7 @@ use crate::limits::REST_AFTER;
 use crate::models::score;
 use crate::read::error::ReadError;
 use crate::read::reader::Reader;
-use crate::read::split::{Splits, report_done};
+use crate::read::splits::split::{Splits, report_done};
 use gannet_optim::Rule;
 use std::ops::ControlFlow;
 use std::sync::Arc;
