@@ -4,7 +4,7 @@ use crate::features;
 use crate::flags::bench::BenchArgs;
 use crate::flags::checkpoints::CheckpointArgs;
 use crate::flags::doctor::DoctorArgs;
-use crate::flags::job::TypedJobFlags;
+use crate::flags::job::TypedFlags;
 use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 use crate::flags::log::LogArgs;
 use crate::flags::predict::PredictArgs;
@@ -57,10 +57,9 @@ impl Cli {
         let matches = command.try_get_matches_from_mut(arguments);
         let read = matches.and_then(|matches| {
             let mut cli = Cli::from_arg_matches(&matches)?;
-            if let (Command::Train(args), Some(typed)) =
-                (&mut cli.command, matches.subcommand_matches("train"))
-            {
-                args.job.typed = TypedJobFlags::of(typed);
+            let train = command.find_subcommand("train").zip(matches.subcommand_matches("train"));
+            if let (Command::Train(args), Some((train, typed))) = (&mut cli.command, train) {
+                args.job.typed = TypedFlags::of(train, typed);
             }
             Ok(cli)
         });

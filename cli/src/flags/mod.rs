@@ -30,7 +30,7 @@ pub use crate::flags::cli::{Cli, Command};
 pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
 pub use crate::flags::doctor::DoctorArgs;
 pub use crate::flags::job::{
-    DEFAULT_RUN, DampingName, JobArgs, JobName, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
+    DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
 };
 pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 pub use crate::flags::log::LogArgs;
@@ -43,5 +43,5 @@ pub use crate::flags::predict::PredictArgs;
 pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
 pub use crate::flags::training::TrainArgs;
-pub use crate::flags::transport::{CacheArgs, CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
+pub use crate::flags::transport::{CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
 pub use crate::flags::words::short_help::spelled;

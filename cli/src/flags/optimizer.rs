@@ -32,20 +32,6 @@ pub struct LbfgsArgs {
     pub pass_timeout: Option<f64>,
 }
 
-impl LbfgsArgs {
-    /// The first of these flags that was given.
-    pub fn first_given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.history.is_some(), "--history"),
-            (self.iterations.is_some(), "--max-iter"),
-            (self.tolerance.is_some(), "--tolerance"),
-            (self.data_memory.is_some(), "--data-memory"),
-            (self.pass_timeout.is_some(), "--pass-timeout"),
-        ];
-        flags.iter().find(|(is_given, _)| *is_given).map(|&(_, flag)| flag)
-    }
-}
-
 /// Update rules that `--optimizer` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptimizerName {

@@ -145,19 +145,6 @@ pub struct SessionArgs {
 }
 
 impl SessionArgs {
-    /// The first of these flags that was given.
-    pub fn first_given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.sessions_max.is_some(), "--sessions-max"),
-            (self.session_silence.is_some(), "--session-silence"),
-            (self.session_memory.is_some(), "--session-memory"),
-            (self.keyset_memory.is_some(), "--keyset-memory"),
-            (self.rdma_memory.is_some(), "--rdma-memory"),
-            (self.credit_requests.is_some(), "--credit-requests"),
-        ];
-        flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| *flag)
-    }
-
     /// The server's network, with this limit of RDMA memory.
     pub fn net(&self, net: Transports) -> Transports {
         match self.rdma_memory {

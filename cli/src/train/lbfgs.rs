@@ -42,16 +42,13 @@ const DATA_BYTES: u64 = 8 << 30;
 
 const PASS_SECONDS: f64 = 600.0;
 
-/// Whether the flags choose L-BFGS. Its own flags are refused with any other optimizer.
+/// Whether the flags choose L-BFGS.
 pub fn is_chosen(args: &TrainArgs) -> Result<bool, Failure> {
     let chosen = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    match args.lbfgs.first_given() {
-        Some(flag) if !chosen => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
-        _ if chosen && args.model.model != ModelName::Lr => {
-            Err(Failure::input("--optimizer lbfgs: works only with --model lr"))
-        }
-        _ => Ok(chosen),
+    if chosen && args.model.model != ModelName::Lr {
+        return Err(Failure::input("--optimizer lbfgs: works only with --model lr"));
     }
+    Ok(chosen)
 }
 
 /// What the flags request.

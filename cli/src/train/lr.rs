@@ -55,7 +55,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = FlatTable::within(&schema, limit).map_err(backend_failure)?;
-            alone::none(&args.job.run)?;
+            alone::none(&args.job)?;
             let account = Account::default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
             ended_early(trained.stopped, trained.examples)

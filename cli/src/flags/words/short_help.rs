@@ -102,6 +102,11 @@ mod tests {
         for arg in train.get_arguments().filter(|arg| arg.get_long().is_some()) {
             assert!(arg.get_help_heading().is_some(), "{:?} is in no section", arg.get_long());
         }
+        // A group behind another one is in the section of that one, unless it names its own.
+        for flag in ["backups", "tasks", "feed", "run", "sync", "shards"] {
+            let arg = train.get_arguments().find(|arg| arg.get_long() == Some(flag)).unwrap();
+            assert_eq!(arg.get_help_heading(), Some("Job"), "{flag}");
+        }
         for (name, shown) in SHORT {
             let known = flags(command.find_subcommand(name).unwrap());
             assert!(shown.iter().all(|flag| known.iter().any(|of| of == flag)), "{name}: {shown:?}");
