@@ -57,6 +57,7 @@ pub use learn::evaluate::{Predicted, evaluate, predict};
 pub use learn::gradient::{Gradients, Reduce};
 pub use learn::metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
 pub use learn::options::Options;
+pub use learn::pending::test_at_end;
 pub use learn::push_content::PushContent;
 pub use learn::replay::{Replay, SeenPushRuns, overlay};
 pub use learn::report::{Progress, Report, RowSink, StartRows, StepObserver, StepReport, TrainError};

@@ -18,7 +18,7 @@ use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, TrainError, evaluate};
+use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, evaluate, test_at_end};
 use gannet::{Rule, Schema};
 use serde_json::json;
 use std::sync::Arc;
@@ -290,13 +290,10 @@ fn lead<C: Columns>(
     let seconds = start.elapsed().as_secs_f64();
     warnings::warn_of_bad_lines(&loaded.bad_lines);
     let mut learned = LearnedWeights::new(columns, TABLE).map_err(failure::backend_failure)?;
-    let test = match &plan.test {
-        Some(data) if !trained.stopped => match evaluate(data, &mut learned) {
-            Err(TrainError::Read(ReadError::Stopped { .. })) => None,
-            tested => tested.map_err(failure::train_failure)?,
-        },
-        _ => None,
-    };
+    // A signal that only ends the test leaves a finished training.
+    let mut untested = trained.stopped;
+    let test = test_at_end(plan.test.as_ref(), &mut untested, |data| evaluate(data, &mut learned));
+    let test = test.map_err(failure::train_failure)?;
     let saving = Learned {
         examples: trained.examples,
         rows: 0,

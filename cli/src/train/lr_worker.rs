@@ -16,7 +16,7 @@ use gannet::sync::SyncMode;
 use gannet::table::TableId;
 use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, Data, Progress, PushContent, ReadError, Reduce, RemoteBackend, Report, TrainError, evaluate,
+    Backend, Data, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
 };
 use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
@@ -157,13 +157,8 @@ impl Learner for LrLearner {
         trained: &mut Report,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        if let Some(data) = test {
-            match evaluate(&data, backend) {
-                // A signal that ends the wait for the test set does not discard the model.
-                Err(TrainError::Read(ReadError::Stopped { .. })) => trained.stopped = true,
-                tested => trained.test = tested.map_err(train_failure)?,
-            }
-        }
+        let tested = test_at_end(test.as_ref(), &mut trained.stopped, |data| evaluate(data, backend));
+        trained.test = tested.map_err(train_failure)?;
         let stats = backend.stats().map_err(backend_failure)?;
         trained.rows = stats.rows;
         trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;

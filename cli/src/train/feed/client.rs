@@ -23,8 +23,8 @@ use gannet::job::{DataServerConfig, FeedStatus, JobStatus, forget_job};
 use gannet::runs::{RunMember, RunSetting};
 use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, ReadError, Reader,
-    RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
+    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Reader, RemoteBackend, Share,
+    StepReport, evaluate, plan_files, test_at_end,
 };
 use gannet::{Server, ServerConfig, Transports};
 use std::sync::Arc;
@@ -220,16 +220,9 @@ impl ServedJob<'_> {
         display.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
         let mut stopped = job.is_none();
-        let test = match &self.options.test {
-            Some(data) if !stopped => match evaluate(data, backend) {
-                Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                    stopped = true;
-                    None
-                }
-                tested => tested.map_err(failure::train_failure)?,
-            },
-            _ => None,
-        };
+        let test = self.options.test.as_ref();
+        let test = test_at_end(test, &mut stopped, |data| evaluate(data, backend));
+        let test = test.map_err(failure::train_failure)?;
         let stats = backend.stats().map_err(failure::backend_failure)?;
         let examples = job.as_ref().map_or(0, |job| job.examples);
         let learned = Learned {

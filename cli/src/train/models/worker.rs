@@ -17,7 +17,7 @@ use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, Summary, Trained, may_test, share};
 use gannet::table::TableId;
 use gannet::train::models::{Fitted, Model, push_of, score};
-use gannet::train::{Data, ReadError, Reduce, RemoteTables, TrainError};
+use gannet::train::{Data, Reduce, RemoteTables, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
 use serde_json::Value;
@@ -133,13 +133,9 @@ impl Learner for ModelLearner {
         fitted: &mut Fitted,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        if let Some(data) = test {
-            match score(&data, &mut *self.model, tables) {
-                // A signal that ends the wait for the test set does not discard the model.
-                Err(TrainError::Read(ReadError::Stopped { .. })) => fitted.stopped = true,
-                tested => fitted.test = tested.map_err(train_failure)?,
-            }
-        }
+        let model = &mut *self.model;
+        let tested = test_at_end(test.as_ref(), &mut fitted.stopped, |data| score(data, model, tables));
+        fitted.test = tested.map_err(train_failure)?;
         fitted.measure(&*self.model, tables).map_err(backend_failure)
     }
 
