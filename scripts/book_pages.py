@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html import escape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "python/README.md", "data/README.md"]
@@ -25,17 +26,40 @@ def help_of(gannet, *command):
     return found
 
 
+def plain(text):
+    """Text of a help without a meaning in markdown."""
+    return re.sub(r"([\\*_|\[\]`#])", r"\\\1", escape(text, quote=False))
+
+
+def entries(block):
+    """The flags, arguments or commands of a group, each as an item: its name, and what the help says of it."""
+    out = []
+    for entry in re.split(r"\n(?= {2,6}[-<\[\w])", "\n" + block.rstrip()):
+        if not entry.strip():
+            continue
+        name, text = re.fullmatch(r"\s*(.+?)(?:  +|\n|$)(.*)", entry, re.S).groups()
+        paragraphs = [re.sub(r"\s+", " ", part).strip() for part in re.split(r"\n\s*\n|\n(?=\s+- )", text)]
+        said = "".join(f"\n  {plain(part)}\n" for part in paragraphs if part)
+        out += [f"- `{name.strip()}`\n{said}"]
+    return out
+
+
 def flags(gannet):
-    """A page with a section for each command, and a block for each group of its flags."""
+    """A page with a section for each command, and a list for each group of its flags."""
     out = ["# Flags", "", "The help of each command (`gannet COMMAND --help`)."]
     for name, text in help_of(gannet):
         out += ["", f"## {name}"]
         for part in re.split(r"\n(?=[A-Z][^\n]*:\n)", text.rstrip()):
             first, _, rest = part.partition("\n")
             if re.fullmatch(r"[A-Z][^\n]*:", first):
-                out += ["", f"**{first[:-1]}**", "```text", rest.rstrip(), "```"]
+                # Behind the last group may be paragraphs that do not belong to it.
+                group, *behind = re.split(r"\n\n(?=\S)", rest)
+                out += ["", f"**{first[:-1]}**", "", *entries(group)]
             else:
-                out += ["", "```text", part, "```"]
+                behind = re.split(r"\n\n", part)
+            for words in behind:
+                usage = words.startswith("Usage:")
+                out += ["", "```text\n" + words.rstrip() + "\n```" if usage else plain(words)]
     return "\n".join(out) + "\n"
 
 
