@@ -17,7 +17,7 @@ while [ "$(date +%s)" -lt "$end" ]; do
     KILL_STRIDE=1 cargo test --release -q -p gannet-core --features kill-points --test kill || exit 1
     HOSTILE_SECONDS=$((seconds < 600 ? seconds / 4 + 1 : 300)) HOSTILE_SEED=$((rounds + 2)) \
         cargo test --release -q -p gannet-cli --test servers after_an_attack || exit 1
-    FUZZ_SECONDS=30 FUZZ_SEED=$rounds cargo test --release -q -p gannet-node -p gannet-train --test fuzzed || exit 1
+    FUZZ_SECONDS=30 FUZZ_SEED=$rounds cargo test --release -q -p gannet-server -p gannet-train --test fuzzed || exit 1
     rounds=$((rounds + 1))
 done
 echo "$rounds rounds passed, 0 failed, in $seconds s"

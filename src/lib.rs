@@ -34,9 +34,10 @@
 pub use gannet_train as train;
 
 pub use gannet_core::{Read, Schema, Write};
-pub use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 pub use gannet_optim::Rule;
+pub use gannet_server::{Server, ServerConfig};
 pub use gannet_transport::multi::Transports;
+pub use gannet_worker::{Worker, WorkerConfig};
 
 /// Update rules: what the optimizer does to a row of floats.
 ///
@@ -80,7 +81,8 @@ pub mod table {
         Admission, Applied, Init, PusherStatus, Read, RowType, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema,
         SchemaError, Segment, Segments, Write, hash, initial_weights, mix, shard_of,
     };
-    pub use gannet_node::{TableId, TableStatus, shards_for_threads};
+    pub use gannet_wire::shards_for_threads;
+    pub use gannet_worker::{TableId, TableStatus};
 }
 
 /// A server: its settings, limits, counters and errors.
@@ -96,7 +98,7 @@ pub mod table {
 /// # Ok::<(), gannet::server::ServerError>(())
 /// ```
 pub mod server {
-    pub use gannet_node::{
+    pub use gannet_server::{
         RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters, ServerError,
         ServerStats, SessionLimits, restore_folder,
     };
@@ -135,11 +137,11 @@ pub mod server {
 /// ```
 pub mod worker {
     pub use gannet_core::CLIENTS;
-    pub use gannet_node::limits::CACHE_BYTES_MIN;
-    pub use gannet_node::{
-        CacheConfig, CacheUse, Chunk, Counters, DataName, NEXT_INCARNATION, NO_INCARNATION, OneSided, PullId,
-        Pulled, PushId, PushRows, Refusal, RowCache, ShardedKeys, SharePlace, WireType, Worker,
-        WorkerBuilder, WorkerConfig, WorkerCounters, WorkerError,
+    pub use gannet_wire::{Chunk, NEXT_INCARNATION, NO_INCARNATION, Refusal, ShardedKeys};
+    pub use gannet_worker::limits::CACHE_BYTES_MIN;
+    pub use gannet_worker::{
+        CacheConfig, CacheUse, Counters, DataName, OneSided, PullId, Pulled, PushId, PushRows, RowCache,
+        SharePlace, WireType, Worker, WorkerBuilder, WorkerConfig, WorkerCounters, WorkerError,
     };
 }
 
@@ -161,8 +163,9 @@ pub mod worker {
 /// // worker.join(table, config)?; then worker.tick(table)? after each step, and worker.leave(table)? at the end.
 /// ```
 pub mod sync {
-    pub use gannet_node::limits::BSP_WORKERS_MAX;
-    pub use gannet_node::{Merge, Staleness, StepReduce, SyncConfig, SyncMode, WaitingFor};
+    pub use gannet_wire::limits::BSP_WORKERS_MAX;
+    pub use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
+    pub use gannet_worker::{Staleness, WaitingFor};
 }
 
 /// A job of several workers: the client of its scheduler, heartbeats, splits of the data.
@@ -173,12 +176,13 @@ pub mod sync {
 #[doc = include_str!("../examples/in_graph.rs")]
 /// ```
 pub mod job {
-    pub use gannet_node::limits::JOB_WORKERS_MAX;
-    pub use gannet_node::{
-        Activity, ActivityKind, DataLink, DataServerConfig, FeedStatus, FenceFn, Heartbeat, JobAnswer,
-        JobClient, JobOrders, JobPlan, JobStatus, Member, PlanFile, Progress, ServedBytes, Split, SplitGrant,
-        WorkerIncarnation, WorkerState, forget_job,
+    pub use gannet_jobs::{DataServerConfig, FeedStatus, ServedBytes, forget_job};
+    pub use gannet_wire::limits::JOB_WORKERS_MAX;
+    pub use gannet_wire::{
+        Activity, ActivityKind, JobOrders, JobPlan, JobStatus, Member, PlanFile, Progress, Split, SplitGrant,
+        WorkerIncarnation, WorkerState,
     };
+    pub use gannet_worker::{DataLink, FenceFn, Heartbeat, JobAnswer, JobClient};
 }
 
 /// Backups: servers that keep the rows of others and go on in their place (docs/consistency.md).
@@ -197,33 +201,40 @@ pub mod job {
 /// # Ok::<(), gannet::backups::CoordinatorError>(())
 /// ```
 pub mod backups {
-    pub use gannet_node::limits::RUN_KEPT;
-    pub use gannet_node::{
-        BackupStatus, Coordinator, CoordinatorAddr, CoordinatorEntry, CoordinatorError, CoordinatorPage,
-        CoordinatorWrite, GenerationStatus, MemberStatus, MembershipConfig, MemoryCoordinator, OnServerLoss,
-        PlaceFolderError, PlaceStatus, Places, PlacesForgotten, RemoteCoordinator, ReplicationMode,
-        forget_places, generation, members, place, places, refuse_without_coordinator,
-    };
+    pub use gannet_jobs::{CoordinatorAddr, MemoryCoordinator};
     #[cfg(feature = "etcd")]
-    pub use gannet_node::{EtcdCoordinator, EtcdTls};
+    pub use gannet_jobs::{EtcdCoordinator, EtcdTls};
+    pub use gannet_server::limits::RUN_KEPT;
+    pub use gannet_server::{
+        BackupStatus, GenerationStatus, MemberStatus, MembershipConfig, OnServerLoss, PlaceFolderError,
+        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place, places,
+        refuse_without_coordinator,
+    };
+    pub use gannet_wire::{
+        Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
+    };
+    pub use gannet_worker::{Places, RemoteCoordinator};
 }
 
 /// Runs: which training's rows the servers hold, and who trains it (docs/jobs.md).
 ///
 /// ```
-/// use gannet::runs::Run;
+/// use gannet::runs::known_runs;
 /// use gannet::{Server, ServerConfig, Transports, WorkerConfig};
 ///
 /// let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
-/// let runs = Run::all(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
+/// let runs = known_runs(Transports::new(), &WorkerConfig::reader([server.addr()]))?;
 /// assert!(runs.is_empty(), "nobody has trained here");
 /// server.stop()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod runs {
-    pub use gannet_node::{
-        CLIENT, DeadWorker, Registry, Run, RunAlone, RunClient, RunDecision, RunId, RunIntent, RunMember,
-        RunOrders, RunRequest, RunSession, RunSetting, RunsError, TableUse,
+    pub use gannet_jobs::{Registry, RunAlone, RunsError};
+    pub use gannet_wire::{
+        CLIENT, DeadWorker, Run, RunDecision, RunId, RunIntent, RunMember, RunSetting, TableUse,
+    };
+    pub use gannet_worker::{
+        RunClient, RunOrders, RunRequest, RunSession, forget_run, known_runs, known_tables, server_of_run,
     };
 }
 
@@ -259,15 +270,15 @@ pub mod storage {
         is_table_of, own_files, remove_model, try_huge_page,
     };
     // The checkpoints of a job.
+    #[cfg(feature = "cloud")]
+    pub use gannet_buckets::{BucketError, open_bucket};
     pub use gannet_core::{
         CheckpointDir, CheckpointDirError, CheckpointState, CheckpointStore, Cursor, Draft, EndedRowFile,
         FileEntry, JobManifest, ListedCheckpoint, LocalStore, NewestCheckpoints, OpenedFile, PrunePlan,
         RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader, RowFileWriter, SavedRowFile,
         ShardCut, StateEntry, StoreWriter, StoredFile, TableCut, TableUid, Verified,
     };
-    #[cfg(feature = "cloud")]
-    pub use gannet_node::{BucketError, open_bucket};
-    pub use gannet_node::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
+    pub use gannet_worker::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
     // Cuts of shards in one's own process.
     pub use gannet_core::{CutProgress, MarkedShard, Position, PushOptions, PushProgress};
 }
@@ -298,12 +309,12 @@ pub mod transport {
 /// # Ok::<(), gannet::security::TokenError>(())
 /// ```
 pub mod security {
-    pub use gannet_node::{Token, TokenError};
     pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
+    pub use gannet_wire::{Token, TokenError};
 }
 
 /// Counters of servers and workers, for a monitoring system. docs/metrics.md lists them.
 /// [`MetricsSink`](metrics::MetricsSink) has an example.
 pub mod metrics {
-    pub use gannet_node::{BUCKETS, Buckets, MetricsSink, bucket};
+    pub use gannet_wire::{BUCKETS, Buckets, MetricsSink, bucket};
 }

@@ -13,12 +13,43 @@ const EDGES: &[(&str, &[&str])] = &[
     ("optim", &[]),
     ("transport", &[]),
     ("core", &["gannet-optim"]),
-    ("node", &["gannet-core", "gannet-transport", "gannet-optim"]),
-    ("train", &["gannet-core", "gannet-node", "gannet-optim", "gannet-transport"]),
-    (".", &["gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
-    ("bench", &["gannet", "gannet-core", "gannet-node", "gannet-optim", "gannet-train", "gannet-transport"]),
+    ("node/wire", &["gannet-core", "gannet-transport", "gannet-optim"]),
+    ("node/buckets", &["gannet-core"]),
+    ("node/jobs", &["gannet-core", "gannet-transport", "gannet-wire"]),
+    ("node/worker", &["gannet-core", "gannet-jobs", "gannet-optim", "gannet-transport", "gannet-wire"]),
+    (
+        "node/server",
+        &["gannet-core", "gannet-jobs", "gannet-optim", "gannet-transport", "gannet-wire", "gannet-worker"],
+    ),
+    (
+        "train",
+        &[
+            "gannet-core",
+            "gannet-jobs",
+            "gannet-optim",
+            "gannet-server",
+            "gannet-transport",
+            "gannet-wire",
+            "gannet-worker",
+        ],
+    ),
+    (
+        ".",
+        &[
+            "gannet-buckets",
+            "gannet-core",
+            "gannet-jobs",
+            "gannet-optim",
+            "gannet-server",
+            "gannet-train",
+            "gannet-transport",
+            "gannet-wire",
+            "gannet-worker",
+        ],
+    ),
+    ("bench", &["gannet", "gannet-core", "gannet-optim", "gannet-train", "gannet-transport"]),
     ("cli", &["gannet", "gannet-bench"]),
-    ("fuzz", &["gannet-node", "gannet-train"]),
+    ("fuzz", &["gannet-server", "gannet-train"]),
     ("python", &["gannet"]),
 ];
 
@@ -231,7 +262,7 @@ fn files_of_core_have_no_cycles() {
 
 #[test]
 fn the_library_pulls_nothing_that_only_the_command_needs() {
-    for (folder, _) in EDGES.iter().filter(|(folder, _)| *folder != "cli") {
+    for (folder, _) in EDGES.iter().filter(|(folder, _)| !["cli", "node/buckets"].contains(folder)) {
         // What a feature pulls is off by default: the tree below has none of it.
         for line in dependencies(folder).iter().filter(|line| !line.contains("optional = true")) {
             let name = depends_on(line);
@@ -243,7 +274,7 @@ fn the_library_pulls_nothing_that_only_the_command_needs() {
         }
     }
     let library = tree("gannet", "normal");
-    assert!(library.iter().any(|line| line.starts_with("gannet-node ")), "{library:?}");
+    assert!(library.iter().any(|line| line.starts_with("gannet-server ")), "{library:?}");
     for name in library.iter().map(|line| depends_on(line)) {
         assert!(
             !ONLY_CLI.contains(&name),
@@ -286,7 +317,7 @@ fn the_facade_has_no_code_of_its_own() {
 #[test]
 fn async_code_stays_in_three_places() {
     let names = ["axum", "etcd_client", "hyper", "tokio"];
-    let may = ["cli/src/command/metrics/", "node/src/cloud/", "node/src/coordinator/etcd.rs"];
+    let may = ["cli/src/metrics/", "node/buckets/src/", "node/jobs/src/coordinator/etcd/"];
     for path in files("rs").iter().filter(|path| !may.iter().any(|folder| short(path).starts_with(folder))) {
         let text = std::fs::read_to_string(path).unwrap();
         let used =
@@ -423,16 +454,20 @@ fn absences_hold() {
         ("core/src", &["SystemTime", "Instant", "TcpStream", "UdpSocket", "println!(", "eprintln!("]),
         ("optim/src", &["std::fs", "std::net", "std::time", "println!(", "eprintln!("]),
         ("transport/src", &["gannet_core", "gannet_optim", "SystemTime", "println!(", "eprintln!("]),
-        ("node/src", &["SystemTime", "println!(", "eprintln!("]),
+        ("node/wire/src", &["SystemTime", "println!(", "eprintln!("]),
+        ("node/buckets/src", &["SystemTime", "println!(", "eprintln!("]),
+        ("node/jobs/src", &["SystemTime", "println!(", "eprintln!("]),
+        ("node/worker/src", &["SystemTime", "println!(", "eprintln!("]),
+        ("node/server/src", &["SystemTime", "println!(", "eprintln!("]),
         ("train/src", &["SystemTime", "println!(", "eprintln!("]),
         ("src/", &["SystemTime", "println!(", "eprintln!("]),
         ("bench/src", &["SystemTime", "println!(", "eprintln!("]),
         // cli reads wall time for three things: the name of a saved model's layers, when a run ended (in messages), and
         // when the process started (metrics).
-        ("cli/src/command/job.rs", &["SystemTime"]),
-        ("cli/src/command/settings.rs", &["SystemTime"]),
-        ("cli/src/command/tasks.rs", &["SystemTime"]),
-        ("cli/src/command/doctor", &["SystemTime"]),
+        ("cli/src/job", &["SystemTime"]),
+        ("cli/src/runs/settings.rs", &["SystemTime"]),
+        ("cli/src/train/tasks.rs", &["SystemTime"]),
+        ("cli/src/doctor", &["SystemTime"]),
     ];
     for (place, _) in never {
         assert!(root().join(place).exists(), "{place} has moved: name its new place here");

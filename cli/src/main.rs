@@ -1,4 +1,5 @@
-//! The `gannet` command: parses the command line, sets up logs, and ends with a documented exit code.
+//! The `gannet` command: parses the command line, sets up logs, and ends with a documented exit code. Each subcommand
+//! turns its arguments into calls of the library, and prints the results.
 #![forbid(unsafe_code)]
 
 /// Prints a line on standard output. A closed standard output (`| head`) is ignored, so this does not panic.
@@ -12,24 +13,69 @@ macro_rules! say {
 /// Prints a line on standard error, as JSON with `--log-json`.
 macro_rules! notice {
     ($($line:tt)*) => {
-        $crate::command::log::notice(format_args!($($line)*))
+        $crate::log::notice(format_args!($($line)*))
     };
 }
 
-mod command;
+mod bench;
+mod checkpoint;
+mod checkpoint_place;
+mod doctor;
+mod failure;
+mod features;
+mod flags;
+mod forget;
+mod input;
+mod job;
+mod launch;
+mod launched;
+mod log;
+mod metrics;
+mod model;
+mod predict;
+mod report;
+mod runs;
+mod security;
+mod server;
+mod signals;
+mod status;
+mod train;
 
+use failure::Failure;
+use flags::{Cli, Command};
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = command::args::Cli::read().unwrap_or_else(|error| command::log::misused(&error));
-    match command::log::start(&cli.log).and_then(|()| command::run(cli)) {
+    let cli = Cli::read().unwrap_or_else(|error| log::misused(&error));
+    match log::start(&cli.log).and_then(|()| run(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            command::log::fail(&failure);
+            log::fail(&failure);
             ExitCode::from(failure.code)
         }
+    }
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// The error, with the exit code.
+fn run(cli: Cli) -> Result<(), Failure> {
+    signals::report_full_files()?;
+    match cli.command {
+        Command::Train(args) => train::run(*args),
+        Command::Launch(args) => launch::run(&args),
+        Command::ClaimPorts(args) => launch::addresses::claim_ports(&args),
+        Command::Server(args) => server::run(&args),
+        Command::Scheduler(args) => server::schedule(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Forget(args) => forget::run(&args),
+        Command::Predict(args) => predict::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Bench(args) => bench::run(&args, &cli.log),
     }
 }

@@ -2,4 +2,4 @@
 #![forbid(unsafe_code)]
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gannet_node::hostile::session(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gannet_server::hostile::session(bytes));

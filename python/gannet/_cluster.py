@@ -218,7 +218,7 @@ class LocalCluster:
 
 class _Server:
     """One server process. Its standard input is a pipe of this process: a line asks it to stop, and the end of the pipe
-    says that this process has died (cli/src/command/launched.rs)."""
+    says that this process has died (cli/src/launched.rs)."""
 
     def __init__(self, index: int, address: str, words: list[str]) -> None:
         self.index, self.address, self.words = index, address, words

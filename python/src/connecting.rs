@@ -1,5 +1,5 @@
 //! The arguments of `gannet.connect`, and the network and configuration that they ask for. The rules about addresses
-//! beyond loopback are those of the command (cli/src/command/security.rs).
+//! beyond loopback are those of the command (cli/src/security.rs).
 
 use crate::failure::{CallFailure, with_arguments};
 use gannet::backups::{

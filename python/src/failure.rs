@@ -1,5 +1,5 @@
 //! Failures of calls, and the Python exceptions that they become. The exit codes are those of the command
-//! (cli/src/command/failure.rs).
+//! (cli/src/failure.rs).
 
 use gannet::storage::{CheckpointError, OpenError};
 use gannet::worker::WorkerError;

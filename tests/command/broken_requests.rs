@@ -2,7 +2,8 @@
 
 use crate::harness;
 
-use gannet_transport::{Head, limits::HEAD_BYTES};
+use gannet_transport::Head;
+use gannet_transport::limits::HEAD_BYTES;
 use harness::*;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -139,7 +139,7 @@ fn levels_come_from_the_flag_then_the_environment_then_warn() {
     assert_eq!(serve("--log error", "info"), "");
     let of_other = serve("--log warn,gannet_transport=trace", "");
     assert!(!of_other.contains("table opened"), "{of_other}");
-    let human = serve("--log info,gannet_node=info", "");
+    let human = serve("--log info,gannet_server=info", "");
     assert!(human.contains(" INFO ") && serde_json::from_str::<Value>(&human).is_err(), "{human}");
 }
 
@@ -147,8 +147,8 @@ fn levels_come_from_the_flag_then_the_environment_then_warn() {
 fn a_level_that_is_none_is_refused() {
     for (line, filter, from) in [
         ("train nowhere.svm --log verbose", "", "--log \"verbose\""),
-        ("train nowhere.svm --log info,gannet_node=loud", "", "--log"),
-        ("train nowhere.svm --log gannet_node", "", "\"gannet_node\" is no level"),
+        ("train nowhere.svm --log info,gannet_server=loud", "", "--log"),
+        ("train nowhere.svm --log gannet_server", "", "\"gannet_server\" is no level"),
         ("train nowhere.svm", "loud", "GANNET_LOG \"loud\""),
     ] {
         let done = Process::start(with_filter(line, filter)).wait();

@@ -3,7 +3,7 @@
 use crate::harness;
 
 use gannet::optim::Ftrl;
-use gannet::runs::Run;
+use gannet::runs::known_runs;
 use gannet::table::{PusherStatus, TableStatus};
 use gannet::transport::Tcp;
 use gannet::{Rule, Schema, Worker, WorkerConfig};
@@ -140,7 +140,7 @@ fn the_chief_did_not_wait_for_a_worker_when_another_run_had_just_ended() {
     let chief = worker(&first, &served.addr, 2, 0);
     // Opening a table makes it, so the run must come first.
     let reader = WorkerConfig::reader([&served.addr]);
-    wait_until("the first run has begun", || !Run::all(Tcp::new(), &reader).unwrap().is_empty());
+    wait_until("the first run has begun", || !known_runs(Tcp::new(), &reader).unwrap().is_empty());
     wait_until("the chief of the first run is known", || remembered(&served.addr, 0).is_some());
     let done = worker(&first, &served.addr, 2, 1).wait();
     assert_eq!((done.code, chief.wait().code), (Some(0), Some(0)), "{done:?}");

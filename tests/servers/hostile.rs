@@ -7,7 +7,7 @@ use crate::harness;
 use attack::{Good, seconds, under_attack};
 use gannet::worker::WorkerError;
 use gannet::{Read, Schema, Worker, WorkerConfig, Write};
-use gannet_node::hostile::{schema, script};
+use gannet_server::hostile::{schema, script};
 use gannet_transport::tcp::Tcp;
 use harness::{Served, gannet, refusing};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -108,7 +108,7 @@ fn greeted(addr: &str, pusher: u64) -> TcpStream {
     let mut choices = [0; 64];
     choices[2..4].copy_from_slice(&(pusher as u16 % 16).to_le_bytes());
     choices[8] = 20;
-    let bytes = script(&mut gannet_node::hostile::Choices(&choices[..10]), 1);
+    let bytes = script(&mut gannet_server::hostile::Choices(&choices[..10]), 1);
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(harness::LIMIT)).unwrap();
     stream.write_all(&bytes).unwrap();

@@ -10,7 +10,7 @@ mod one_sided;
 mod security;
 mod transport;
 
-#[path = "../../node/tests/attack/mod.rs"]
+#[path = "../../node/server/tests/attack/mod.rs"]
 mod attack;
 #[path = "../harness/mod.rs"]
 mod harness;

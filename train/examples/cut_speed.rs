@@ -4,9 +4,10 @@
 //! `cargo run --release --workspace --example cut_speed -- SERVER_ADDRESS`. The server only opens the table.
 
 use gannet_core::{SHARDS_DEFAULT, Schema, hash, mix, shard_of};
-use gannet_node::{ShardedKeys, Worker, WorkerConfig};
 use gannet_optim::{Add, Rule};
 use gannet_transport::tcp::Tcp;
+use gannet_wire::ShardedKeys;
+use gannet_worker::{Worker, WorkerConfig};
 use std::hint::black_box;
 use std::time::Instant;
 

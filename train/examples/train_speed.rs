@@ -4,10 +4,11 @@
 //! (`tcp` alone starts a server of one thread in this process.)
 
 use gannet_core::{Schema, Store};
-use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_optim::{Ftrl, Rule};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::{Backend, Data, Embedded, FlatTable, Options, RemoteBackend, TrainError, train};
 use gannet_transport::tcp::Tcp;
+use gannet_worker::{Worker, WorkerConfig};
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@ use round::{Limits, What};
 
 use crate::harness::{Done, Process, Served, gannet, limit, run};
 use gannet::WorkerConfig;
-use gannet::job::JobStatus;
+use gannet::job::{JobClient, JobStatus};
 use gannet::runs::RunId;
 use gannet::transport::Tcp;
 use rustix::process::Signal;
@@ -118,7 +118,7 @@ impl<'a> Job<'a> {
         // Workers choose the scheduler in the same way.
         let scheduler = self.addrs.iter().min().unwrap().clone();
         let config = WorkerConfig { run: Some(default_run()), ..WorkerConfig::new([scheduler], 1 << 40, 1) };
-        JobStatus::of(Tcp::new(), config).unwrap()
+        JobClient::status_of(Tcp::new(), config).unwrap()
     }
 
     pub fn addrs(&self) -> &[String] {

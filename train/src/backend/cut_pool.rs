@@ -2,8 +2,9 @@
 
 use crate::backend::BackendError;
 use crate::batch::BatchKeys;
-use gannet_node::{ShardedKeys, TableId, Worker};
 use gannet_transport::Net;
+use gannet_wire::ShardedKeys;
+use gannet_worker::{TableId, Worker};
 use std::sync::Arc;
 
 /// The buffers of earlier pulls and pushes. Requests in flight may still use some of them.

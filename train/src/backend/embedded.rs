@@ -3,7 +3,8 @@
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of};
-use gannet_node::{RunId, open_whole};
+use gannet_server::open_whole;
+use gannet_wire::RunId;
 use std::collections::VecDeque;
 
 /// Keys of one call to the shards.

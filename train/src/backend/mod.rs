@@ -12,7 +12,7 @@ use crate::backend::flat_table::FlatTable;
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::replay::SeenPushRuns;
 use gannet_core::{OpenError, PullError, PushError, Read, Schema, Stats, Write};
-use gannet_node::{Counters, WorkerError};
+use gannet_worker::{Counters, WorkerError};
 
 /// Why rows cannot be read or written.
 #[derive(Debug, thiserror::Error)]

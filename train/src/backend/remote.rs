@@ -5,11 +5,11 @@ use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
 use gannet_core::{Read, Schema, Segments, Stats, Write};
-use gannet_node::{
-    CacheConfig, Counters, DataName, PullId, RowCache, ShardedKeys, SharePlace, SyncConfig, TableId,
-    WireType, Worker,
-};
 use gannet_transport::Net;
+use gannet_wire::{ShardedKeys, SyncConfig};
+use gannet_worker::{
+    CacheConfig, Counters, DataName, PullId, RowCache, SharePlace, TableId, WireType, Worker,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

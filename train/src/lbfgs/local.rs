@@ -4,8 +4,9 @@ use crate::backend::BackendError;
 use crate::backend::embedded::of_run;
 use crate::lbfgs::{Columns, CommandCell, Layout};
 use gannet_core::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, push_parts};
-use gannet_node::{RunId, open_whole};
 use gannet_optim::lbfgs::{Sum, join, split};
+use gannet_server::open_whole;
+use gannet_wire::RunId;
 
 /// Keys of one call to the shards.
 const PART_KEYS: usize = 1 << 15;

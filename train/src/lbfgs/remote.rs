@@ -4,8 +4,9 @@ use crate::backend::BackendError;
 use crate::lbfgs::local::{cell, cell_rows};
 use crate::lbfgs::{Columns, CommandCell, Layout};
 use gannet_core::{Program, Read, Segments, Stats, Vectors, Write};
-use gannet_node::{PullId, ShardedKeys, TableId, Worker};
 use gannet_transport::Net;
+use gannet_wire::ShardedKeys;
+use gannet_worker::{PullId, TableId, Worker};
 use std::sync::Arc;
 
 /// Both tables of a worker.

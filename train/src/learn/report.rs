@@ -6,7 +6,7 @@ use crate::learn::push_content::PushContent;
 use crate::read::columns::Columns;
 use crate::read::error::{BadLines, ReadError};
 use gannet_core::Stats;
-use gannet_node::Counters;
+use gannet_worker::Counters;
 use std::ops::ControlFlow;
 
 /// A training has made a step: it has sent the push.

@@ -16,7 +16,7 @@ use crate::limits::DEPTH_MAX;
 use crate::read::error::ReadError;
 use crate::read::reader::Reader;
 use gannet_core::Schema;
-use gannet_node::Counters;
+use gannet_worker::Counters;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -3,8 +3,9 @@
 use crate::read::remote_data::{RemoteTexts, TextSource};
 use crate::read::split::{FileFingerprint, Split, Splits};
 use gannet_core::DATA_PUSHERS;
-use gannet_node::{ActivityKind, Heartbeat, PlanFile, SplitGrant};
 use gannet_transport::Net;
+use gannet_wire::{ActivityKind, PlanFile, SplitGrant};
+use gannet_worker::Heartbeat;
 use std::time::Duration;
 
 /// The splits that a scheduler grants to this worker.

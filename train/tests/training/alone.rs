@@ -3,10 +3,11 @@
 use crate::model;
 
 use gannet_core::Schema;
-use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_optim::{AdaGrad, Ftrl, Rule, Sgd};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::{Backend, Data, FlatTable, Options, PushContent, RemoteBackend, train};
 use gannet_transport::tcp::Tcp;
+use gannet_worker::{Worker, WorkerConfig};
 use model::{examples, file, libsvm};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

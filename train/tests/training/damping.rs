@@ -4,10 +4,12 @@
 use crate::model;
 
 use gannet_core::Schema;
-use gannet_node::{Server, ServerConfig, SyncConfig, SyncMode, Worker, WorkerConfig};
 use gannet_optim::{Ftrl, Rule};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::{Backend, Data, Options, RemoteBackend, Share, train};
 use gannet_transport::tcp::Tcp;
+use gannet_wire::{SyncConfig, SyncMode};
+use gannet_worker::{Worker, WorkerConfig};
 use model::{examples, file, libsvm};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -5,11 +5,12 @@ use crate::model;
 
 use flate2::read::MultiGzDecoder;
 use gannet_core::{Admission, RowType, Schema};
-use gannet_node::{Counters, Server, ServerConfig, WireType, Worker, WorkerConfig};
 use gannet_optim::{AdaGrad, Ftrl, GradientTransform, Rule};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::models::{FactorizationMachine, ModelSettings, fit};
 use gannet_train::{ColumnChoice, Data, Options, PushContent, RemoteBackend, RemoteTables, train};
 use gannet_transport::tcp::Tcp;
+use gannet_worker::{Counters, WireType, Worker, WorkerConfig};
 use std::io::Read;
 use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;

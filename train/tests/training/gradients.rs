@@ -4,15 +4,16 @@
 use crate::model;
 
 use gannet_core::{Schema, Store};
-use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_optim::{
     AdaGrad, Adam, Add, AmsGrad, Decay, Ftrl, GradientTransform, GroupFtrl, Momentum, RmsProp, RowAdaGrad,
     Rule, Schedule, Sgd,
 };
+use gannet_server::{Server, ServerConfig};
 use gannet_train::{
     Backend, Data, Embedded, FlatTable, Options, PushContent, Reduce, RemoteBackend, Report, train,
 };
 use gannet_transport::tcp::Tcp;
+use gannet_worker::{Worker, WorkerConfig};
 use model::{Batched, Example, MapRows, examples, file, libsvm};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

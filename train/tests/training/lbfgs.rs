@@ -4,10 +4,11 @@
 
 use flate2::read::MultiGzDecoder;
 use gannet_core::{Program, Stats, Store};
-use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::lbfgs::*;
 use gannet_train::{Backend, BackendError, ColumnChoice, Data, INTERCEPT_KEY, Share};
 use gannet_transport::tcp::Tcp;
+use gannet_worker::{Worker, WorkerConfig};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;

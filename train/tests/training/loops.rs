@@ -4,13 +4,14 @@
 use crate::model;
 
 use gannet_core::{Admission, Read, Schema, Store, Write};
-use gannet_node::{Server, ServerConfig, Worker, WorkerConfig};
 use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::{
     Backend, Data, Embedded, FlatTable, Options, ReadError, RemoteBackend, Report, Share, TrainError,
     Weights, predict, train,
 };
 use gannet_transport::tcp::Tcp;
+use gannet_worker::{Worker, WorkerConfig};
 use model::{Example, MapRows, Online, examples, file, libsvm};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 use crate::model;
 
 use gannet_core::{Admission, RowType, Store};
-use gannet_node::{Merge, Server, ServerConfig, StepReduce, SyncConfig, SyncMode, Worker, WorkerConfig};
 use gannet_optim::{AdaGrad, Adam, GradientTransform, Rule};
+use gannet_server::{Server, ServerConfig};
 use gannet_train::models::{
     DeepFm, Factorization, FactorizationMachine, Fitted, Lda, Linear, Measured, Model, ModelSettings,
     Softmax, Topics, fit, score,
@@ -14,6 +14,8 @@ use gannet_train::{
     RemoteTables, SavedTables, Share, Tables, WeightTables, train,
 };
 use gannet_transport::tcp::Tcp;
+use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
+use gannet_worker::{Worker, WorkerConfig};
 use model::{Rng, file};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

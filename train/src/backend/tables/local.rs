@@ -5,7 +5,7 @@ use crate::backend::embedded::Embedded;
 use crate::backend::{Backend, BackendError, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Store, Write, hash, shard_of};
-use gannet_node::RunId;
+use gannet_wire::RunId;
 use std::collections::VecDeque;
 
 /// Tables whose shards this process owns.

@@ -6,8 +6,9 @@ use crate::backend::BackendError;
 use crate::backend::cut_pool::CutPool;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
-use gannet_node::{DataName, PullId, ShardedKeys, SharePlace, SyncConfig, TableId, WireType, Worker};
 use gannet_transport::Net;
+use gannet_wire::{ShardedKeys, SyncConfig};
+use gannet_worker::{DataName, PullId, SharePlace, TableId, WireType, Worker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -1,0 +1,36 @@
+//! `gannet checkpoint`: the checkpoints of a job, saved from running servers, and read and changed as files.
+
+pub mod arrays;
+pub mod chain;
+pub mod diff;
+pub mod export;
+pub mod import;
+pub mod list;
+pub mod npz;
+pub mod prune;
+pub mod restore;
+pub mod safetensors;
+pub mod save;
+pub mod saver;
+pub mod show;
+pub mod source;
+pub mod target;
+pub mod verify;
+
+use crate::failure::Failure;
+use crate::flags::{CheckpointArgs, CheckpointCommand};
+
+/// Runs the command.
+pub fn run(args: &CheckpointArgs) -> Result<(), Failure> {
+    match &args.command {
+        CheckpointCommand::Save(args) => save::run(args),
+        CheckpointCommand::Restore(args) => crate::checkpoint::restore::run(args),
+        CheckpointCommand::Ls(args) => list::run(args),
+        CheckpointCommand::Show(args) => show::run(args),
+        CheckpointCommand::Verify(args) => verify::run(args),
+        CheckpointCommand::Diff(args) => diff::run(args),
+        CheckpointCommand::Prune(args) => prune::run(args),
+        CheckpointCommand::Export(args) => export::run(args),
+        CheckpointCommand::Import(args) => import::run(args),
+    }
+}

@@ -1,0 +1,38 @@
+//! The images in a data folder that no server uses now: whether their bytes are as they were written.
+
+use crate::doctor::finding::{Finding, Level};
+use crate::server::image_check;
+use bytesize::ByteSize;
+use gannet::storage::{OpenError, Store, is_data_folder};
+use std::path::Path;
+
+/// Checks the images of a data folder. `None`: it is no data folder.
+pub fn finding(data_dir: &Path) -> Option<Finding> {
+    if !is_data_folder(data_dir) {
+        return None;
+    }
+    let folder = data_dir.display();
+    let store = match Store::open_dir(data_dir) {
+        Ok(store) => store,
+        Err(OpenError::Locked(_)) => {
+            let text = format!("{folder}: a server uses it, so its images are not checked");
+            return Some(Finding::note("images", text, "stop the server and run this again"));
+        }
+        Err(error) => return Some(Finding::not("images", Level::Problem, error.to_string(), "")),
+    };
+    Some(match image_check::run(&store) {
+        Ok(found) => {
+            let (good, unknown) = (ByteSize(found.good), ByteSize(found.unknown));
+            let why = match found.unknown {
+                0 => "",
+                _ => " (changed before a server was killed, or closed by an older version)",
+            };
+            let images = found.images;
+            Finding::ok(
+                "images",
+                format!("{folder}: {images} images; {good} have their checksum, {unknown} have none{why}"),
+            )
+        }
+        Err(failure) => Finding::not("images", Level::Problem, failure.to_string(), ""),
+    })
+}

@@ -1,0 +1,47 @@
+//! The command line: all commands and flags. A file here has the flags of a group, or those of a command.
+
+pub mod backups;
+pub mod bench;
+pub mod checkpoints;
+pub mod cli;
+pub mod data;
+pub mod doctor;
+pub mod job;
+pub mod launch;
+pub mod log;
+pub mod metrics;
+pub mod model;
+pub mod optimizer;
+pub mod predict;
+pub mod security;
+pub mod server;
+pub mod status;
+pub mod training;
+pub mod transport;
+pub mod words;
+
+pub use crate::flags::backups::ReplicationName;
+pub use crate::flags::bench::BenchArgs;
+pub use crate::flags::checkpoints::{
+    ArraysName, CheckpointArgs, CheckpointCommand, DiffArgs, ExportArgs, ImportArgs, ListArgs, PruneArgs,
+    RestoreArgs, RestoreFoldersArgs, SaveArgs, ShowArgs, VerifyArgs,
+};
+pub use crate::flags::cli::{Cli, Command};
+pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
+pub use crate::flags::doctor::DoctorArgs;
+pub use crate::flags::job::{
+    DEFAULT_RUN, DampingName, JobArgs, JobName, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
+};
+pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
+pub use crate::flags::log::LogArgs;
+pub use crate::flags::metrics::MetricsArgs;
+pub use crate::flags::model::{ModelArgs, ModelName};
+pub use crate::flags::optimizer::{
+    OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
+};
+pub use crate::flags::predict::PredictArgs;
+pub use crate::flags::server::{SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
+pub use crate::flags::status::{ForgetArgs, StatusArgs};
+pub use crate::flags::training::TrainArgs;
+pub use crate::flags::transport::{CacheArgs, CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
+pub use crate::flags::words::sections::spelled;

@@ -1,0 +1,141 @@
+//! `--model` and its shape, which keys get a row, and how rows store their weights.
+
+use clap::{Args, ValueEnum};
+use gannet::table::{Admission, RowType, SKETCH_BYTES_DEFAULT};
+use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
+use std::path::PathBuf;
+
+/// Which push of a key creates its row. By default it is the first one.
+#[derive(Args, Debug, Clone)]
+pub struct AdmissionArgs {
+    /// Create a key's row at its N-th push, so that rare keys take no memory. A batch pushes each of its keys once.
+    #[arg(long, value_name = "N", conflicts_with = "admit_probability", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub admit_count: Option<u32>,
+    /// With --admit-count: KiB of memory for the counts of each of the table's 64 shards (1 to 1024).
+    #[arg(long, value_name = "KIB", requires = "admit_count", default_value_t = SKETCH_BYTES_DEFAULT >> 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub admit_sketch: u32,
+    /// Each push of a key without a row creates it with probability P (above 0, at most 1).
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = probability)]
+    pub admit_probability: Option<f32>,
+}
+
+/// A probability that is not 0.
+fn probability(text: &str) -> Result<f32, String> {
+    let p = text.parse().ok().filter(|p: &f32| *p > 0.0 && *p <= 1.0);
+    p.ok_or_else(|| "a number above 0 and at most 1 is needed".to_owned())
+}
+
+impl AdmissionArgs {
+    /// Whether one of these flags was given.
+    pub fn is_given(&self) -> bool {
+        self.admit_count.is_some() || self.admit_probability.is_some()
+    }
+
+    /// The schema's admission. Its parameters are checked with the schema.
+    pub fn admission(&self) -> Admission {
+        match (self.admit_count, self.admit_probability) {
+            (Some(pushes), _) if pushes > 1 => {
+                Admission::Count { pushes, sketch_bytes: self.admit_sketch << 10 }
+            }
+            (None, Some(p)) if p != 1.0 => Admission::Probability(p),
+            _ => Admission::All,
+        }
+    }
+}
+
+/// Models that `--model` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelName {
+    /// Logistic regression.
+    Lr,
+    /// Linear regression.
+    Linear,
+    /// Softmax regression: one of --classes.
+    Softmax,
+    /// A factorization machine for clicks (Rendle 2010): a weight and --factors a feature.
+    Fm,
+    /// A factorization machine beside a small network on the same factors (after DeepFM, Guo et al. 2017).
+    Deepfm,
+    /// Matrix factorization with biases: ratings of users for items.
+    Mf,
+    /// Latent Dirichlet allocation by collapsed Gibbs sampling: topics of documents; --epochs are sweeps.
+    Lda,
+}
+
+/// The model. A setting that the chosen model does not have is refused.
+#[derive(Args, Debug)]
+pub struct ModelArgs {
+    /// Kind. The kind of model says what is learned from an example, and how an example is scored.
+    #[arg(long, value_enum, value_name = "NAME", default_value = "lr")]
+    pub model: ModelName,
+    /// softmax: classes; labels are 0 to N - 1. Default: 10.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
+    pub classes: Option<u32>,
+    /// fm, deepfm, mf: factors of a feature. Default: 8; mf: 40.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FACTORS_MAX)))]
+    pub factors: Option<u32>,
+    /// fm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub deviation: Option<f32>,
+    /// deepfm: units of each hidden layer. Default: 32,16.
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub hidden: Vec<u32>,
+    /// lda: topics. Default: 20.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(TOPICS_MAX)))]
+    pub topics: Option<u32>,
+    /// lda: Dirichlet prior of a document's topics. Default: 0.1.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub document_prior: Option<f64>,
+    /// lda: Dirichlet prior of a topic's words. Default: 0.01.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub word_prior: Option<f64>,
+    /// lda: the words, one a line; line n, from 0, names word n.
+    #[arg(long, value_name = "FILE")]
+    pub vocabulary: Option<PathBuf>,
+    /// fm, deepfm, mf: seed of the initial factors; lda: of the draws. Default: 1.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// What `--row-type` offers.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowTypeName {
+    /// 4 bytes a weight.
+    F32,
+    /// 2 bytes a weight (bfloat16: the range of f32, 8 binary digits). Steps are computed in f32 and rounded by chance,
+    /// so that small ones add up. The optimizer's state stays f32. Rows need more than one weight, and an optimizer
+    /// that stores weights: not ftrl and group-ftrl. Workers push gradients.
+    Bf16,
+    /// 2 bytes a weight (half precision: up to 65504, 11 binary digits), as bf16 otherwise. Down to 6e-5 it
+    /// rounds eight times as finely, which long trainings need.
+    F16,
+}
+
+/// How the weights of rows are stored.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct RowTypeArgs {
+    /// How rows store their weights [default: f32]
+    #[arg(long, value_enum, value_name = "TYPE", hide_short_help = true)]
+    pub row_type: Option<RowTypeName>,
+}
+
+impl RowTypeArgs {
+    /// The choice of the flag.
+    pub fn choice(self) -> RowType {
+        match self.row_type {
+            None | Some(RowTypeName::F32) => RowType::F32,
+            Some(RowTypeName::Bf16) => RowType::Bf16,
+            Some(RowTypeName::F16) => RowType::F16,
+        }
+    }
+
+    /// The choice as the flag spells it.
+    pub fn name(self) -> &'static str {
+        self.choice().name()
+    }
+
+    /// The flag's text, for a process that this one starts.
+    pub fn flag(self) -> Option<String> {
+        self.row_type.map(|_| format!("--row-type={}", self.name()))
+    }
+}

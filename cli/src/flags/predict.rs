@@ -1,0 +1,22 @@
+//! The flags of `gannet predict`.
+
+use crate::flags::data::InputArgs;
+use clap::Args;
+use std::path::PathBuf;
+
+/// `gannet predict`.
+#[derive(Args, Debug)]
+pub struct PredictArgs {
+    /// The folder that `train --out` wrote.
+    #[arg(long, value_name = "DIR")]
+    pub model: PathBuf,
+    /// The examples: files, folders, patterns or -, as for `gannet train`.
+    #[arg(required = true)]
+    pub data: Vec<PathBuf>,
+    /// How DATA is read. Columns default to those that the model was trained with.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Print one JSON object with the quality instead of one probability a line.
+    #[arg(long)]
+    pub json: bool,
+}

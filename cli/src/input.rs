@@ -1,0 +1,74 @@
+//! Turns the input flags into settings of the readers.
+
+use crate::failure::Failure;
+use crate::flags::{CountsName, FormatName, InputArgs, ScaleName};
+use gannet::train::{ColumnChoice, Counts, Data, Format, Labels, ScaleKind, TwoLabels, files};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// The data files that these flags describe.
+pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data, Failure> {
+    let text = |path: &PathBuf| {
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| Failure::input(format!("{}: the path is not UTF-8; rename it", path.display())))
+    };
+    let named = paths.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+    let files = files(&named).map_err(|e| Failure::input(e.to_string()))?;
+    let format = match args.format {
+        FormatName::Auto => Format::Auto,
+        FormatName::Libsvm => Format::Libsvm,
+        FormatName::Csv => Format::Csv,
+        FormatName::Criteo => Format::Criteo,
+        FormatName::Vw => Format::Vw,
+    };
+    let counts = counts(args);
+    let columns = ColumnChoice {
+        label: args.label.clone(),
+        categorical: args.categorical.clone(),
+        numeric: args.numeric.clone(),
+        only: false,
+    };
+    let labels = args.positive.as_deref().map_or(Labels::Signs, |value| Labels::Two(two(value, None)));
+    Ok(Data {
+        labels,
+        format,
+        counts,
+        columns,
+        intercept,
+        skip_bad_lines: args.skip_bad_lines,
+        ..Data::of(files)
+    })
+}
+
+/// The features that the numbers of Criteo's logs become.
+pub fn counts(args: &InputArgs) -> Counts {
+    match args.criteo_counts {
+        Some(CountsName::Log) => Counts::Log,
+        Some(CountsName::Buckets) | None => Counts::Buckets,
+    }
+}
+
+/// The two values of labels, which all readers of this process share. The first call decides.
+pub fn two(positive: &str, other: Option<&str>) -> TwoLabels {
+    let two = *TWO.get_or_init(|| TwoLabels::new(positive, None));
+    other.into_iter().for_each(|other| two.settle(other));
+    two
+}
+
+/// The two values of labels, if a reader has set them.
+pub fn known_two() -> Option<TwoLabels> {
+    TWO.get().copied()
+}
+
+static TWO: OnceLock<TwoLabels> = OnceLock::new();
+
+/// The scaling of numbers. `None` without the flag.
+pub fn scale(args: &InputArgs) -> Option<ScaleKind> {
+    args.scale.map(|name| match name {
+        ScaleName::None => ScaleKind::None,
+        ScaleName::Standard => ScaleKind::Standard,
+        ScaleName::Minmax => ScaleKind::MinMax,
+        ScaleName::Log => ScaleKind::Log,
+    })
+}

@@ -1,0 +1,67 @@
+//! The notes of a saved model: how its data was read, and how its training ended.
+
+use crate::input;
+use crate::model::saves;
+use gannet::storage::CheckpointWriter;
+use gannet::train::{Columns, Counts, Scale};
+
+/// Notes of a checkpoint.
+pub const SCALE: &str = "scale";
+
+pub const INTERCEPT: &str = "intercept";
+
+/// The note `scale` of a job without `--scale`.
+pub const NOT_SCALED: &str = "none";
+
+/// The notes in a saved model.
+pub struct Notes<'a> {
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub format: &'a str,
+    /// The columns of a CSV file.
+    pub columns: Option<&'a Columns>,
+    /// The features that the numbers of Criteo's logs became.
+    pub counts: Counts,
+    /// Whether the model has an intercept.
+    pub intercept: bool,
+    /// How its training ended, if it ended early.
+    pub ended: Option<String>,
+}
+
+/// How a training ended, if a signal stopped it or workers are missing.
+pub fn ended_how(stopped: bool, examples: u64, missing: &[u32]) -> Option<String> {
+    let ranks = || missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match (stopped, missing) {
+        (true, _) => Some(format!("a signal stopped it after {examples} examples")),
+        (false, []) => None,
+        (false, [_]) => Some(format!("worker {} did not train its share of the data", ranks())),
+        (false, _) => Some(format!("workers {} did not train their shares of the data", ranks())),
+    }
+}
+
+impl Notes<'_> {
+    /// Writes the notes on how the data was read.
+    pub fn write(&self, writer: &mut CheckpointWriter) {
+        writer.note("format", self.format);
+        writer.note("intercept", if self.intercept { "1" } else { "0" });
+        if self.format == "criteo" {
+            writer.note("criteo-counts", if self.counts == Counts::Log { "log" } else { "buckets" });
+        }
+        if let Some(columns) = self.columns {
+            writer.note("label", columns.label.as_deref().unwrap_or_default());
+            writer.note("categorical", &columns.categorical.join("\n"));
+            writer.note("numeric", &columns.numeric.join("\n"));
+            self.write_scale(writer, &columns.scale);
+        }
+        if let Some(two) = input::known_two() {
+            writer.note("positive", two.positive());
+            writer.note("negative", &two.other().unwrap_or_default());
+        }
+        saves::note(writer, self.ended.as_deref());
+    }
+
+    /// Writes a line for each column, in the order of `numeric`: its center and spread.
+    fn write_scale(&self, writer: &mut CheckpointWriter, scale: &Scale) {
+        writer.note("scale", scale.kind.name());
+        writer.note("scale-columns", &scale.lines());
+    }
+}

@@ -1,0 +1,47 @@
+//! The lock of the folder that `--out` names: one training at a time saves its model there.
+//!
+//! The lock is on the folder itself, so there is no file that a kill could leave. The system releases it when this
+//! process ends, however it ends. Processes that this one starts do not get the descriptor.
+
+use crate::failure::{Failure, SYSTEM};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// The folders that this process has locked. They stay open, and so locked, until it ends.
+static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
+
+/// Locks a folder, which is made if it does not exist, until this process ends.
+///
+/// # Errors
+/// Another training has locked it, or the folder cannot be made.
+pub fn hold(folder: &Path) -> Result<(), Failure> {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if held.iter().any(|(own, _)| own == folder) {
+        return Ok(());
+    }
+    let failed = |what: &str, error: std::io::Error| {
+        let folder = folder.display();
+        let text =
+            format!("--out {folder}: {what} {folder}: {error}; name a folder that can be written and read");
+        Failure::new(SYSTEM, text)
+    };
+    std::fs::create_dir_all(folder).map_err(|error| failed("making", error))?;
+    let opened = File::open(folder).map_err(|error| failed("opening", error))?;
+    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(Failure::input(format!(
+                "--out {}: another training that runs now saves its model in this folder: wait until it has ended, or \
+                 name another folder",
+                folder.display()
+            )));
+        }
+        // NFS, for example, locks no folders.
+        Err(error) => tracing::debug!(%error, folder = %folder.display(), "this folder cannot be locked"),
+    }
+    held.push((folder.to_path_buf(), opened));
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! How a model's data was read, from its notes.
+
+use crate::failure::Failure;
+use crate::flags::{InputArgs, PredictArgs};
+use crate::input;
+use crate::model::saves;
+use gannet::optim::in_words;
+use gannet::storage::Checkpoint;
+use gannet::train::{ColumnChoice, Columns, Counts, Data, Format, Labels, Reader, Scale, ScaleKind};
+use std::path::Path;
+
+/// How a model's data was read.
+pub struct DataReading {
+    /// Whether the model has an intercept.
+    pub intercept: bool,
+    /// The format that the model was trained on (for CSV possibly TSV).
+    pub format: Format,
+    /// The features that the numbers of Criteo's logs became.
+    pub counts: Counts,
+    /// The columns that the model was trained on, if it was trained on CSV.
+    pub columns: Option<Columns>,
+    /// The two values of the labels, if they were not numbers. The second is empty when no example had it.
+    pub two: Option<(String, String)>,
+    /// How its training ended, if it ended early.
+    pub ended: Option<String>,
+}
+
+/// Reads the notes about the data.
+pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Failure> {
+    let list = |name: &str| {
+        let text = checkpoint.note(name).unwrap_or_default();
+        text.split('\n').filter(|s| !s.is_empty()).map(String::from).collect()
+    };
+    let columns = checkpoint.note("categorical").map(|_| Columns {
+        label: checkpoint.note("label").filter(|s| !s.is_empty()).map(String::from),
+        categorical: list("categorical"),
+        numeric: list("numeric"),
+        scale: scale(checkpoint),
+    });
+    let format = match checkpoint.note("format") {
+        Some("libsvm") | None => Format::Libsvm,
+        Some("csv" | "tsv") => Format::Csv,
+        Some("criteo") => Format::Criteo,
+        Some("vw") => Format::Vw,
+        Some(other) => {
+            return Err(Failure::input(format!(
+                "{}: was trained on {other}, a format that this version of gannet does not know; use the version that wrote it",
+                folder.display()
+            )));
+        }
+    };
+    let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
+    let intercept = checkpoint.note("intercept") != Some("0");
+    let two = checkpoint
+        .note("positive")
+        .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
+    Ok(DataReading { intercept, format, counts, columns, two, ended: saves::ended(checkpoint) })
+}
+
+/// The scaling in the notes.
+pub fn scale(checkpoint: &Checkpoint) -> Scale {
+    let kind = checkpoint.note("scale").and_then(ScaleKind::of_name).unwrap_or_default();
+    Scale::of_lines(kind, checkpoint.note("scale-columns").unwrap_or_default())
+}
+
+impl DataReading {
+    /// The name of the model's format.
+    pub fn format_name(&self) -> &'static str {
+        match self.format {
+            Format::Auto | Format::Libsvm => "libsvm",
+            Format::Csv => "csv",
+            Format::Criteo => "criteo",
+            Format::Vw => "vw",
+        }
+    }
+
+    /// Makes `data` be read as the model's data was.
+    ///
+    /// # Errors
+    /// A flag contradicts the model, or the data has another format. The keys of a model have a meaning in its own
+    /// format only.
+    pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
+        data.unlabelled = true;
+        let model = args.model.display();
+        let was = |what: &str| {
+            Err(Failure::input(format!("the model in {model} was trained on {what}; leave the flag out")))
+        };
+        if data.format != Format::Auto && data.format != self.format {
+            return was(&format!("{} and --format says {}", in_words(&self.format), in_words(&data.format)));
+        }
+        if args.input.criteo_counts.is_some() && data.counts != self.counts {
+            return was(&format!("--criteo-counts {}", in_words(&self.counts)));
+        }
+        self.same_columns(data, &args.input, &model.to_string())?;
+        self.same_format(data, &model.to_string())?;
+        (data.format, data.counts) = (self.format, self.counts);
+        if let Some(columns) = &self.columns {
+            let label = data.columns.label.take().or_else(|| columns.label.clone());
+            data.columns = ColumnChoice { label, ..columns.into() };
+            data.scale.clone_from(&columns.scale);
+        }
+        self.labels(data, &args.input, &format!("the model in {model}"))
+    }
+
+    /// Refuses flags that contradict the model's columns.
+    fn same_columns(&self, data: &Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
+        let (categorical, numeric) = (&data.columns.categorical, &data.columns.numeric);
+        let flag = match (&categorical[..], &numeric[..]) {
+            ([], []) => None,
+            ([], numeric) => Some(format!("--numeric {}", numeric.join(","))),
+            (categorical, _) => Some(format!("--categorical {}", categorical.join(","))),
+        };
+        let own = |flag: &str, names: &[String]| {
+            if names.is_empty() { String::new() } else { format!(" {flag} {}", names.join(",")) }
+        };
+        let Some(columns) = &self.columns else {
+            let flag = flag.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
+            return match flag {
+                Some(flag) => Err(Failure::input(format!(
+                    "{flag}: the model in {model} was trained on {}, which has no columns; leave the flag out",
+                    self.format_name()
+                ))),
+                None => Ok(()),
+            };
+        };
+        let same = |typed: &[String], known: &[String]| {
+            typed.is_empty() || (typed.len() == known.len() && typed.iter().all(|name| known.contains(name)))
+        };
+        if !same(categorical, &columns.categorical) || !same(numeric, &columns.numeric) {
+            let known = own("--categorical", &columns.categorical) + &own("--numeric", &columns.numeric);
+            return Err(Failure::input(format!(
+                "{}: the model in {model} knows its columns, which it was trained on as{known}; leave the flag out",
+                flag.unwrap_or_default()
+            )));
+        }
+        if let Some(kind) = input::scale(flags).filter(|kind| *kind != columns.scale.kind) {
+            return Err(Failure::input(format!(
+                "--scale {}: the model in {model} was trained with --scale {}, which it remembers; leave the flag out",
+                kind.name(),
+                columns.scale.kind.name()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses data that clearly has another format.
+    fn same_format(&self, data: &Data, model: &str) -> Result<(), Failure> {
+        if data.format != Format::Auto {
+            return Ok(());
+        }
+        // Data whose format its first line does not show is read in the model's format.
+        let Ok(Some(found)) = Reader::look(&Data { columns: ColumnChoice::default(), ..data.clone() }) else {
+            return Ok(());
+        };
+        let (format, own) = (if found.format == "tsv" { "csv" } else { found.format }, self.format_name());
+        if format != own {
+            return Err(Failure::input(format!(
+                "{} is {format}, and the model in {model} was trained on {own}: the features of one mean nothing in \
+                 the other; score {own}, or say --format {own} if it is that",
+                found.file
+            )));
+        }
+        Ok(())
+    }
+
+    /// Sets the labels that the model was trained on.
+    pub fn labels(&self, data: &mut Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
+        let wrong = |value: &str, was: String| {
+            Err(Failure::input(format!("--positive {value}: {model} was trained {was}; leave the flag out")))
+        };
+        match (&self.two, &flags.positive) {
+            (Some((positive, _)), Some(value)) if positive != value => {
+                wrong(value, format!("with --positive {positive}"))
+            }
+            (None, Some(value)) => wrong(value, "without it".to_owned()),
+            (None, None) => Ok(()),
+            (Some((positive, other)), _) => {
+                data.labels =
+                    Labels::Two(input::two(positive, Some(other.as_str()).filter(|o| !o.is_empty())));
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! `--warm-start`: a training starts from a saved model, or from a checkpoint of a job. It also uses the optimizer's
+//! state, if the optimizer is the same.
+
+use crate::failure::Failure;
+use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
+use crate::model::reading::DataReading;
+use crate::model::row_state::{fresh_segment, segment_weights};
+use crate::model::shape::Shape;
+use crate::model::warm_source::{WarmRows, WarmSource};
+use crate::model::{reading, warm_source};
+use gannet::optim::Float16;
+use gannet::storage::Checkpoint;
+use gannet::table::Segment;
+use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
+use gannet::{Rule, Schema};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Refuses the flag where it does not work.
+pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
+    if args.lbfgs.warm_start.is_none() || lbfgs {
+        return Ok(());
+    }
+    if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
+        return Err(Failure::input(
+            "--warm-start: works in one process, or with --optimizer lbfgs; train without --ps-hosts, or leave the \
+             flag out (a job continues from the --data-dir of its servers)",
+        ));
+    }
+    if args.model.model == ModelName::Lda {
+        return Err(Failure::input(
+            "--warm-start: --model lda counts topics of words in its documents, and a saved model does not have those \
+             counts; leave the flag out",
+        ));
+    }
+    Ok(())
+}
+
+/// How the data of the starting model was read. `None`: there is no such model, or it is a checkpoint of a job, which
+/// says only part of it. That part is compared here.
+pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
+    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+    match warm_source::open(folder)? {
+        WarmSource::Model(checkpoint) => Ok(Some((reading::reading(&checkpoint, folder)?, folder.clone()))),
+        WarmSource::Job(job) => {
+            let own = crate::input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
+            match job.note(SCALE) {
+                Some(scale) if scale != own => return Err(differs(folder, "--scale", scale, own)),
+                Some(scale @ ("standard" | "minmax")) => {
+                    return Err(Failure::input(format!(
+                        "--warm-start {}: the job scaled its data (--scale {scale}), and its checkpoints do not have \
+                         the scale: name the model that the job saved with --out",
+                        folder.display()
+                    )));
+                }
+                _ => {}
+            }
+            let own = if args.no_intercept { "no" } else { "yes" };
+            if let Some(noted) = job.note(INTERCEPT).filter(|noted| *noted != own) {
+                return Err(differs(folder, "intercept", noted, own));
+            }
+            notice!(
+                "gannet: --warm-start {}: a checkpoint of a job does not say all of how its data was read: give the same \
+                 format and columns as the job",
+                folder.display()
+            );
+            Ok(None)
+        }
+    }
+}
+
+fn in_words(error: &gannet::storage::CheckpointError) -> Failure {
+    Failure::input(format!("--warm-start: {error}"))
+}
+
+fn differs(folder: &Path, what: &str, model: &str, requested: &str) -> Failure {
+    Failure::input(format!(
+        "--warm-start {}: {what} of the model: {model}; of this training: {requested}; train with the settings \
+         of the model",
+        folder.display()
+    ))
+}
+
+/// Checks that the data is read like the model's data.
+pub fn same_data(
+    args: &TrainArgs,
+    reading: &DataReading,
+    folder: &Path,
+    found: &DetectedFile,
+) -> Result<(), Failure> {
+    let format = if found.format == "tsv" { "csv" } else { found.format };
+    if format != reading.format_name() {
+        let requested = format!("{format} ({})", found.file);
+        return Err(differs(folder, "format", reading.format_name(), &requested));
+    }
+    let intercept = |has: bool| if has { "yes" } else { "no (--no-intercept)" };
+    if reading.intercept == args.no_intercept {
+        return Err(differs(
+            folder,
+            "intercept",
+            intercept(reading.intercept),
+            intercept(!args.no_intercept),
+        ));
+    }
+    if format == "criteo" && crate::input::counts(&args.input) != reading.counts {
+        let name = |counts| format!("{counts:?}").to_lowercase();
+        let requested = name(crate::input::counts(&args.input));
+        return Err(differs(folder, "--criteo-counts", &name(reading.counts), &requested));
+    }
+    let (Some(model), Some(data)) = (&reading.columns, &found.columns) else { return Ok(()) };
+    if !model.alike(data) {
+        let requested = format!("{data} ({})", found.file);
+        return Err(differs(folder, "columns", &model.to_string(), &requested));
+    }
+    let (was, requested) = (model.scale.kind, crate::input::scale(&args.input));
+    match requested.filter(|requested| *requested != was) {
+        Some(requested) => Err(differs(folder, "--scale", was.name(), requested.name())),
+        None => Ok(()),
+    }
+}
+
+/// The rows of a saved model.
+struct WarmModel {
+    /// The tables of the model, each with pairs of segments: the saved one, and the one of this training.
+    tables: Vec<(WarmRows, Vec<(Segment, Segment)>)>,
+}
+
+/// The rows to start from, for tables of these schemas. `None` without the flag.
+pub fn begin(
+    args: &TrainArgs,
+    schemas: &[Schema],
+    shape: Option<&Shape>,
+) -> Result<Option<Arc<dyn StartRows>>, Failure> {
+    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+    let source = warm_source::open(folder)?;
+    if let WarmSource::Model(first) = &source {
+        same_shape(folder, first, shape)?;
+    }
+    let mut tables = Vec::new();
+    let mut lost_state = None;
+    for (rows, schema) in rows_of(folder, &source, schemas)?.into_iter().zip(schemas) {
+        let saved = rows.schema().clone();
+        if rows.dims() != dims(schema) {
+            return Err(other_rows(folder, &rows.dims(), schema));
+        }
+        // A count behind the row is left out.
+        let parts: Vec<(Segment, Segment)> = saved.segments().zip(schema.segments()).collect();
+        let other = parts.iter().find(|(from, to)| !has_state_for(&from.rule, &to.rule));
+        lost_state = lost_state.or(other.map(|(from, to)| (from.rule, to.rule)));
+        tables.push((rows, parts));
+    }
+    if let Some((from, to)) = lost_state {
+        let with = match (from, to) {
+            (Rule::Add(_), _) => "lbfgs".to_owned(),
+            (from, to) if from.name() == to.name() => format!("other settings of {}", from.name()),
+            (from, _) => from.name().to_owned(),
+        };
+        notice!(
+            "gannet: --warm-start {}: the model was trained with {with}; its weights are used, and the state of {} \
+             starts from zero",
+            folder.display(),
+            to.name()
+        );
+    }
+    Ok(Some(Arc::new(WarmModel { tables })))
+}
+
+/// How many trainings came before that of a saved model.
+pub fn generation(checkpoint: &Checkpoint) -> u64 {
+    checkpoint.note("generation").and_then(|text| text.parse::<u32>().ok()).map_or(0, u64::from)
+}
+
+/// How many trainings come before this one. [`begin`] says what is wrong with a folder.
+pub fn next_generation(args: &TrainArgs) -> u64 {
+    let Some(folder) = &args.lbfgs.warm_start else { return 0 };
+    match warm_source::open(folder) {
+        Ok(WarmSource::Model(first)) => generation(&first) + 1,
+        Ok(WarmSource::Job(job)) => job.number().min(u32::MAX.into()) + 1,
+        Err(_) => 0,
+    }
+}
+
+/// The rows of each table of the training.
+fn rows_of(folder: &Path, source: &WarmSource, schemas: &[Schema]) -> Result<Vec<WarmRows>, Failure> {
+    if let WarmSource::Job(job) = source {
+        return schemas.iter().map(|schema| job.table(&schema.name)).collect();
+    }
+    let layers = |first: &Checkpoint| {
+        schemas.iter().skip(1).map(|schema| crate::model::shape::layer(folder, first, schema)).collect()
+    };
+    let (first, others) = Checkpoint::open_tables(folder, layers).map_err(|e| in_words(&e))?;
+    if let Some((other, schema)) =
+        others.iter().zip(&schemas[1..]).find(|(other, _)| other.note("save") != first.note("save"))
+    {
+        return Err(other_rows(folder, &dims(other.schema()), schema));
+    }
+    Ok(std::iter::once(first).chain(others).map(|table| WarmRows::Model(Box::new(table))).collect())
+}
+
+fn other_rows(folder: &Path, saved: &[u32], schema: &Schema) -> Failure {
+    let what = format!("rows of table {}", schema.name);
+    differs(folder, &what, &numbers(saved), &numbers(&dims(schema)))
+}
+
+/// Weights of each segment.
+fn dims(schema: &Schema) -> Vec<u32> {
+    schema.segments().map(|segment| segment.dim).collect()
+}
+
+fn numbers(dims: &[u32]) -> String {
+    let numbers: Vec<String> = dims.iter().map(u32::to_string).collect();
+    format!("{} weights", numbers.join(" + "))
+}
+
+/// Checks that the model has the shape of this training.
+fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> Result<(), Failure> {
+    let note = |name: &str| checkpoint.note(name).unwrap_or("none");
+    let model = shape.map_or("lr", |shape| &shape.model);
+    if note("model") != model {
+        return Err(differs(folder, "--model", note("model"), model));
+    }
+    let Some(shape) = shape else { return Ok(()) };
+    let hidden: Vec<String> = shape.hidden.iter().map(usize::to_string).collect();
+    let settings = [
+        ("classes", shape.classes.to_string(), model == "softmax"),
+        ("factors", shape.factors.to_string(), matches!(model, "fm" | "deepfm" | "mf")),
+        ("hidden", hidden.join(","), model == "deepfm"),
+    ];
+    match settings.iter().find(|(name, requested, matters)| *matters && note(name) != requested) {
+        Some((name, requested, _)) => Err(differs(folder, &format!("--{name}"), note(name), requested)),
+        None => Ok(()),
+    }
+}
+
+/// Whether a rule can continue with the state of another, whatever type their weights are stored in. The weights of
+/// FTRL depend on its settings: with other settings they would change at once.
+fn has_state_for(from: &Rule, to: &Rule) -> bool {
+    let (from, to) = (from.f32_rule(), to.f32_rule());
+    match to {
+        Rule::Ftrl(_) | Rule::GroupFtrl(_) => from == to,
+        _ => std::mem::discriminant(&from) == std::mem::discriminant(&to),
+    }
+}
+
+/// Appends a saved row to `out`, in the layout of this training. Returns `false` if a weight is beyond the range of the
+/// row type.
+fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) -> bool {
+    let (mut wide, mut fits) = (Vec::new(), true);
+    for (from, to) in parts {
+        let dim = from.dim as usize;
+        let (own, rest) = row.split_at(from.rule.floats(dim));
+        row = rest;
+        let mut weights = vec![0.0; dim];
+        segment_weights(&from.rule, own, &mut weights);
+        if let Some(format) = to.rule.float16() {
+            fits &= weights.iter().all(|weight| weight.abs() <= format.largest());
+        }
+        if has_state_for(&from.rule, &to.rule) {
+            wide.clear();
+            from.rule.put_f32_row(dim, own, &mut wide);
+            to.rule.put_row_of_f32(dim, &wide, out);
+            continue;
+        }
+        let start = out.len();
+        out.resize(start + to.rule.floats(dim), 0.0);
+        fresh_segment(&to.rule, &weights, &mut out[start..]);
+    }
+    fits
+}
+
+/// The error about a saved row that the row type of this training cannot store.
+fn beyond_range(parts: &[(Segment, Segment)], key: u64) -> BackendError {
+    let name = parts.iter().find_map(|(_, to)| to.rule.float16()).map_or("f32", Float16::name);
+    BackendError::Schema(format!(
+        "--warm-start: the saved row of key {key} has a weight beyond the range of --row-type {name}; use --row-type f32"
+    ))
+}
+
+impl StartRows for WarmModel {
+    fn rows(&self, table: usize, put: &mut RowSink<'_>) -> Result<(), BackendError> {
+        let Some((saved, parts)) = self.tables.get(table) else { return Ok(()) };
+        let (floats, mut done, mut out) = (saved.schema().floats(), Ok(()), Vec::new());
+        let read = saved.read(|keys, rows| {
+            if done.is_ok() {
+                out.clear();
+                for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
+                    if !translate(parts, row, &mut out) {
+                        done = Err(beyond_range(parts, key));
+                        return;
+                    }
+                }
+                done = put(keys, &out);
+            }
+        });
+        read.map_err(|failure| BackendError::Schema(failure.to_string()))?;
+        done
+    }
+}

@@ -1,0 +1,58 @@
+//! `gannet predict`: a probability a line for each example, or the measures as JSON.
+
+pub mod output;
+pub mod tables;
+
+use crate::failure::Failure;
+use crate::flags::PredictArgs;
+use crate::input;
+use crate::model::tables::load;
+use crate::model::{lr, saves};
+use crate::predict::output::{print_measures, write};
+use crate::report::{warnings, words};
+use gannet::train::predict;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::{self};
+
+/// Runs the command.
+pub fn run(args: &PredictArgs) -> Result<(), Failure> {
+    if let Some(saved) = load(&args.model)? {
+        return tables::predict(args, saved);
+    }
+    let model = lr::load(&args.model)?;
+    let mut data = input::data(&args.data, &args.input, model.reading.intercept)?;
+    model.reading.of(&mut data, args)?;
+    let ended = model.reading.ended.as_deref();
+    saves::warn_of_early_end(&args.model, ended);
+    let mut out = io::stdout().lock();
+    let mut text = String::new();
+    let predicted = predict(&data, &model.weights, |scores| {
+        if args.json {
+            return Ok(());
+        }
+        text.clear();
+        for score in scores {
+            let _ = writeln!(text, "{score:.6}");
+        }
+        write(&mut out, &text)
+    });
+    let predicted = match predicted {
+        Ok(predicted) => predicted,
+        Err(ended) => return ended.failure().map_or(Ok(()), Err),
+    };
+    warnings::warn_of_bad_lines(&predicted.bad_lines);
+    if let Some(quality) = predicted.quality.as_ref().filter(|_| !args.json) {
+        print_measures(predicted.examples, &words::words(quality));
+    }
+    if args.json {
+        let q = predicted.quality.as_ref();
+        say!(
+            "{}",
+            json!({"examples": predicted.examples, "logloss": q.map(|q| q.log_loss), "auc": q.and_then(|q| q.auc),
+                   "calibration": q.and_then(gannet::train::Quality::calibration), "accuracy": q.map(|q| q.accuracy),
+                   "bad_lines": predicted.bad_lines.count, "model_complete": ended.is_none()})
+        );
+    }
+    Ok(())
+}

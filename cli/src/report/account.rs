@@ -1,0 +1,27 @@
+//! The run's part of a report.
+
+use gannet::runs::{RunDecision, RunId};
+use serde_json::{Value, json};
+
+/// The run's part of the report.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    pub run: Option<(RunId, RunDecision)>,
+    /// Batches of this worker's fixed share that the rows had when it began, over all passes.
+    pub batches_before: u64,
+    /// Workers whose share is not trained.
+    pub missing: Vec<u32>,
+    /// Their batches that are not trained. `None`: unknown.
+    pub untrained: Option<u64>,
+}
+
+impl Account {
+    /// Adds the run to the object of a report.
+    pub fn put(&self, object: &mut Value) {
+        let Some((id, decided)) = &self.run else { return };
+        object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
+        object["batches_before"] = json!(self.batches_before);
+        object["missing_workers"] = json!(self.missing);
+        object["untrained_batches"] = json!(self.untrained);
+    }
+}

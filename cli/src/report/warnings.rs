@@ -1,0 +1,100 @@
+//! Warnings about a model or its data.
+
+use crate::input;
+use gannet::train::{BadLines, Columns, Quality, ScaleKind};
+
+/// Warns if predictions of clicks are useless: there is one class only, or the loss is worse than that of predicting
+/// the mean.
+pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns: Option<&Columns>) {
+    if let Some(label) = first.and_then(Quality::one_class) {
+        return warn_of_one_class(label);
+    }
+    // Learning the mean costs some loss at first (Krichevsky and Trofimov 1981).
+    let first = first.map(|q| {
+        let price = (0.5 * (q.examples.max(1) as f64).ln() + 1.0) / q.examples.max(1) as f64;
+        ("progressive", q.log_loss, q.loss_of_mean(), price)
+    });
+    let test = test.filter(|q| q.one_class().is_none());
+    let test = test.map(|q| ("test", q.log_loss, q.loss_of_mean(), 0.0));
+    let worse = |&(_, loss, mean, price): &(&str, f64, f64, f64)| is_worse((loss, mean), price);
+    if let Some((which, loss, mean, price)) = test.into_iter().chain(first).find(worse) {
+        warn_of_loss((which, "log loss"), (loss, mean), price, columns);
+    }
+}
+
+/// Warns that all examples had the same label.
+pub fn warn_of_one_class(label: u8) {
+    let what = match (input::known_two(), label) {
+        (Some(two), 0) => format!(
+            "every example that this process learned had the label {:?}, and none {:?} (--positive)",
+            two.other().unwrap_or_default(),
+            two.positive()
+        ),
+        (Some(two), _) => format!("every example had the label {:?} (--positive)", two.positive()),
+        (None, _) => format!("every example had the label {label}"),
+    };
+    notice!(
+        "gannet: {what}: a model of one class is useless; check whether lines were skipped, and which \
+         column is the label"
+    );
+}
+
+/// Warns a worker that is not the chief. Another worker may have read the missing class.
+pub fn warn_of_no_positive(examples: u64) {
+    if let Some(two) = input::known_two().filter(|two| examples > 0 && !two.positive_occurred()) {
+        notice!(
+            "gannet: no label that this worker read was {:?} (--positive): see how the data writes it",
+            two.positive()
+        );
+    }
+}
+
+/// Whether a loss is worse than that of predicting the mean. NaN is.
+fn is_worse((loss, mean): (f64, f64), price: f64) -> bool {
+    loss.is_nan() || loss > mean + price
+}
+
+/// Warns of a loss that is worse than that of predicting the mean.
+pub fn warn_of_loss(
+    (which, name): (&str, &str),
+    (loss, mean): (f64, f64),
+    price: f64,
+    columns: Option<&Columns>,
+) {
+    if !is_worse((loss, mean), price) {
+        return;
+    }
+    let remedy = less_loss(columns);
+    notice!(
+        "gannet: the {which} {name}, {loss:.6}, is worse than {mean:.6}, that of predicting the mean label for every \
+         example; {remedy}"
+    );
+}
+
+/// Advice against a loss that is too high.
+fn less_loss(columns: Option<&Columns>) -> String {
+    let large = "numbers that are large or far apart may be the reason: scale them";
+    let slowly = "learn more slowly (a lower --alpha)";
+    match columns {
+        None => format!("{large} when the data is made, or {slowly}"),
+        Some(columns) if columns.numeric.is_empty() => format!(
+            "{slowly}, or look at the columns: all are read as categories (--numeric names columns of numbers)"
+        ),
+        Some(columns) if columns.scale.kind == ScaleKind::None => {
+            format!("{large} (--scale standard), or {slowly}")
+        }
+        Some(columns) => format!(
+            "the numbers are scaled already (--scale {}): {slowly}, or check the role of each column",
+            columns.scale.kind.name()
+        ),
+    }
+}
+
+/// Warns of skipped lines.
+pub fn warn_of_bad_lines(bad: &BadLines) {
+    if bad.count > 0 {
+        let (s, were) = if bad.count == 1 { ("", "was") } else { ("s", "were") };
+        notice!("gannet: {} bad line{s} {were} skipped (--skip-bad-lines):", bad.count);
+        bad.first.iter().for_each(|line| notice!("  {line}"));
+    }
+}

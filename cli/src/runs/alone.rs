@@ -1,0 +1,81 @@
+//! The run of a process that keeps its rows in a folder.
+
+use crate::failure::{Failure, SYSTEM};
+use crate::flags::{OptimizerName, RunArgs, TrainArgs};
+use crate::report::account::Account;
+use crate::runs::begin::{
+    AGAIN_ALONE, check, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
+};
+use gannet::runs::{Registry, RunAlone, RunDecision, RunId, RunSetting};
+use gannet::storage::Store;
+use gannet::train::{Data, Scale};
+
+/// Refuses flags of a run where no rows survive the process.
+pub fn none(run: &RunArgs) -> Result<(), Failure> {
+    match run.first_given() {
+        Some(flag) => {
+            Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The run of a process that keeps its rows in a folder.
+pub struct LocalRun {
+    registry: Registry,
+    id: RunId,
+    decided: RunDecision,
+    /// The scaling of the numbers in the rows.
+    scale: Option<Scale>,
+}
+
+/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs.
+pub fn alone(
+    args: &TrainArgs,
+    store: &Store,
+    (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
+    tables: &[&str],
+) -> Result<Option<LocalRun>, Failure> {
+    let run = &args.job.run;
+    check(args)?;
+    let Some(folder) = store.folder() else {
+        return none(run).map(|()| None);
+    };
+    let system = |text: String| Failure::new(SYSTEM, text);
+    let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
+    let tables = tables.iter().map(|own| (*own).to_owned()).collect();
+    let request = (wall_clock(), notes(scale));
+    let joined = registry.join_alone(run.name(), intent(run), settings()?, tables, request);
+    let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
+    for table in &to_drop {
+        let dropped = store.drop_table(table);
+        dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
+    }
+    registry.dropped_alone(run.name(), &to_drop).map_err(system)?;
+    let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
+    print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
+    Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
+}
+
+impl LocalRun {
+    /// Applies the run's scaling to the data.
+    pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
+        keep_scale(&self.id, self.scale.as_ref(), data, test);
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> &RunId {
+        &self.id
+    }
+
+    /// The run's part of the report.
+    pub fn account(&self) -> Account {
+        Account { run: Some((self.id.clone(), self.decided)), untrained: Some(0), ..Account::default() }
+    }
+
+    /// Marks the run as finished, with so many rows.
+    pub fn finish(mut self, rows: u64) -> Result<(), Failure> {
+        let finished = self.registry.finish_alone(&self.id, rows, wall_clock());
+        finished.map_err(|why| Failure::new(SYSTEM, why))
+    }
+}

@@ -1,0 +1,235 @@
+//! The settings that every process of a run must share, flag by flag: all that shapes the model.
+
+use crate::failure::Failure;
+use crate::flags::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
+use crate::job::{servers, sync};
+use crate::model::optimizer;
+use crate::report::words::counted;
+use clap::ValueEnum;
+use gannet::job::PlanFile;
+use gannet::runs::RunSetting;
+use gannet::table::{Admission, RowType, SHARDS_DEFAULT};
+use gannet::train::{FileFingerprint, Options, plan_files};
+use std::fmt::Display;
+
+/// The settings of a process that learns batches, or of one that does not.
+pub fn settings(
+    args: &TrainArgs,
+    names: &[String],
+    client_files: Option<&[PlanFile]>,
+    options: Option<&Options>,
+) -> Result<Vec<RunSetting>, Failure> {
+    match client_files {
+        Some(files) => of_run(args, files, options),
+        None => of_run(args, &local_files(names)?, options),
+    }
+}
+
+/// The most files that are compared one by one. More files are compared together.
+const FILES_NAMED: usize = 24;
+
+/// The most characters of a list of columns that are shown.
+const LIST_SHOWN: usize = 200;
+
+/// Flags that may change when the rows are trained further.
+const NOT_OF_ROWS: [&str; 7] =
+    ["--push", "--damping", "--reduce", "--skip-bad-lines", "--history", "--max-iter", "--tolerance"];
+
+fn spelt<T: ValueEnum>(choice: &T) -> String {
+    choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+fn yes_or_no(is_set: bool) -> &'static str {
+    if is_set { "yes" } else { "no" }
+}
+
+fn or_none<T: Display>(value: Option<T>) -> String {
+    value.map_or("none".into(), |value| value.to_string())
+}
+
+/// Names of columns. Of a long list the first ones are shown.
+fn list(flag: &str, names: &[String]) -> RunSetting {
+    let all = if names.is_empty() { "none".into() } else { names.join(",") };
+    if all.len() <= LIST_SHOWN {
+        return RunSetting::new(flag, all);
+    }
+    let digest = all.bytes().fold(0xCBF2_9CE4_8422_2325u64, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let first: String = all.chars().take(LIST_SHOWN).collect();
+    let shown = format!("{} columns ({first}...; digest {digest:016x})", names.len());
+    RunSetting { shown, ..RunSetting::new(flag, format!("{} {digest:016x}", names.len())) }
+}
+
+/// All settings. `options` has the data, the batch and the content of pushes, for a model that learns batches.
+pub fn of_run(
+    args: &TrainArgs,
+    files: &[PlanFile],
+    options: Option<&Options>,
+) -> Result<Vec<RunSetting>, Failure> {
+    let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
+    all.extend(data(files));
+    all.extend(of_job(args));
+    let of_model = of_model(args, options)?;
+    all.extend(of_model.into_iter().map(|setting| match NOT_OF_ROWS.contains(&setting.flag.as_str()) {
+        true => setting,
+        false => setting.of_rows(),
+    }));
+    if let Some(options) = options {
+        all.push(RunSetting::new("--batch", options.batch));
+    }
+    all.push(RunSetting::new("--epochs", args.epochs));
+    Ok(all)
+}
+
+/// The files as this process sees them. A file that cannot be read again has only a name.
+pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
+    let file = |name: &String| -> Result<PlanFile, Failure> {
+        let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
+        match regular {
+            true => {
+                let fingerprint =
+                    FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
+                Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0))
+            }
+            false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
+        }
+    };
+    names.iter().map(file).collect()
+}
+
+/// A setting with a number of things. Earlier versions stored the value in the plural, so the compared value stays
+/// plural.
+fn number(flag: &str, n: usize, one: &str, many: &str) -> RunSetting {
+    let shown = counted(n as u64, one, many);
+    RunSetting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
+}
+
+/// The files. They are compared by length and a hash of both ends, and shown with their lengths. The registry of runs
+/// adds the hashes if the lengths are equal.
+fn data(files: &[PlanFile]) -> Vec<RunSetting> {
+    let shown = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
+        ("-", _) => "standard input".to_owned(),
+        (name, 0) => name.to_owned(),
+        (name, bytes) => format!("{name} ({bytes} bytes)"),
+    };
+    let value = |file: &PlanFile| match (file.name.as_str(), file.bytes) {
+        ("-", _) => "-".to_owned(),
+        (_, bytes) => format!("{bytes} {:x}", file.print),
+    };
+    let mut all = vec![number("DATA", files.len(), "file", "files")];
+    if files.len() > FILES_NAMED {
+        let print = files.iter().fold(0u64, |all, file| all.rotate_left(5) ^ file.print ^ file.bytes);
+        let bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        let (value, shown) = (format!("{bytes} {print:x}"), format!("{bytes} bytes"));
+        all.push(RunSetting { flag: "DATA (all files)".into(), value, shown, of_rows: false });
+        return all;
+    }
+    let file = |(at, file): (usize, &PlanFile)| RunSetting {
+        flag: format!("DATA file {}", at + 1),
+        value: value(file),
+        shown: shown(file),
+        of_rows: false,
+    };
+    all.extend(files.iter().enumerate().map(file));
+    all
+}
+
+/// The settings of the job. With a client they leave out the flags of splits and of keeping step: the client decides
+/// the splits, and its workers compare the other flags among themselves.
+fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
+    let (job, remote) = (&args.job, args.job.data_server.feed.is_some());
+    if job.job_name.is_none() {
+        return Vec::new();
+    }
+    let mut all = vec![
+        number("--worker-hosts", job.worker_hosts.len(), "worker", "workers"),
+        RunSetting::new("--tasks", spelt(&job.tasks.tasks)),
+    ];
+    if job.tasks.tasks == TasksName::On {
+        all.push(RunSetting::new("--start-together", yes_or_no(job.tasks.start_together)));
+    }
+    if job.tasks.tasks == TasksName::On && !remote && job.job_name != Some(JobName::Client) {
+        all.push(RunSetting::new("--worker-timeout", sync::timeout(&job.sync).as_secs_f64()));
+        let bytes = job.tasks.task_bytes.map(|size| format!("{} bytes", size.as_u64()));
+        all.push(RunSetting::new("--task-bytes", bytes.unwrap_or("by the size of the data".into())));
+        // Another server would hand out the data a second time.
+        let named = servers::named_scheduler(job)
+            .unwrap_or("none, so it is the server that keeps the run's registry");
+        all.push(RunSetting::new("--scheduler", named));
+        // Any worker may be the one that tests and saves.
+        all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
+        all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
+    }
+    if !remote {
+        let sync = match (job.sync.sync, sync::is_bsp(&job.sync)) {
+            (_, true) => "bsp".to_owned(),
+            (Some(SyncName::Ssp(bound)), _) => format!("ssp:{bound}"),
+            _ => "asp".to_owned(),
+        };
+        all.push(RunSetting::new("--sync", sync));
+        all.push(RunSetting::new("--replicas-to-aggregate", or_none(job.sync.replicas_to_aggregate)));
+        all.push(RunSetting::new("--deterministic", yes_or_no(job.sync.deterministic)));
+    }
+    all
+}
+
+/// The model, its optimizer, and the columns.
+fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSetting>, Failure> {
+    let (of, input) = (&args.model, &args.input);
+    let factors = if of.model == ModelName::Mf { 40 } else { 8 };
+    let hidden: Vec<String> = of.hidden.iter().map(u32::to_string).collect();
+    let mut all = vec![
+        RunSetting::new("--classes", of.classes.unwrap_or(10)),
+        RunSetting::new("--factors", of.factors.unwrap_or(factors)),
+        RunSetting::new("--deviation", of.deviation.unwrap_or(0.05)),
+        RunSetting::new("--hidden", if hidden.is_empty() { "32,16".into() } else { hidden.join(",") }),
+        RunSetting::new("--seed", of.seed.unwrap_or(1)),
+        RunSetting::new("--topics", of.topics.unwrap_or(20)),
+        RunSetting::new("--document-prior", of.document_prior.unwrap_or(0.1)),
+        RunSetting::new("--word-prior", of.word_prior.unwrap_or(0.01)),
+        RunSetting::new("--format", spelt(&input.format)),
+        RunSetting::new("--label", or_none(input.label.as_ref())),
+        list("--categorical", &input.categorical),
+        list("--numeric", &input.numeric),
+        RunSetting::new(
+            "--criteo-counts",
+            input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),
+        ),
+        RunSetting::new("--positive", or_none(input.positive.as_ref())),
+        RunSetting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
+        RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
+        RunSetting::new("--no-intercept", yes_or_no(args.no_intercept)),
+        RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
+    ];
+    let (count, chance) = match args.admission.admission() {
+        Admission::All => (1.to_string(), 1.to_string()),
+        Admission::Count { pushes, .. } => (pushes.to_string(), 1.to_string()),
+        Admission::Probability(chance) => (1.to_string(), chance.to_string()),
+    };
+    all.push(RunSetting::new("--admit-count", count));
+    all.push(RunSetting::new("--admit-sketch", args.admission.admit_sketch));
+    all.push(RunSetting::new("--admit-probability", chance));
+    // Runs of earlier versions have no such setting.
+    if args.row_type.choice() != RowType::F32 {
+        all.push(RunSetting::new("--row-type", args.row_type.name()));
+    }
+    match of.model {
+        ModelName::Lda => {}
+        ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),
+        model => {
+            let rate = Some(crate::model::labels::rate(model));
+            all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate)?);
+        }
+    }
+    let own = &args.lbfgs;
+    all.push(RunSetting::new("--history", own.history.map_or(10, u32::from)));
+    all.push(RunSetting::new("--max-iter", own.iterations.unwrap_or(100)));
+    all.push(RunSetting::new("--tolerance", own.tolerance.unwrap_or(1e-4)));
+    if let (Some(options), None) = (options, &args.job.data_server.feed) {
+        all.push(RunSetting::new("--push", options.push.map_or("by the rule", |push| push.name())));
+    }
+    let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));
+    all.push(RunSetting::new("--damping", damping));
+    Ok(all)
+}

@@ -1,0 +1,57 @@
+//! SIGINT and SIGTERM: the first one requests an orderly end, the second one ends the process at once. SIGXFSZ: a file
+//! is full.
+
+use crate::failure::{Failure, SYSTEM};
+use gannet::Server;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A flag that the first SIGINT or SIGTERM sets. A second one exits with 130.
+///
+/// # Errors
+/// The handlers cannot be set.
+pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // Order matters: a second signal finds the flag set and exits.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|e| Failure::new(SYSTEM, format!("setting the handler of signal {signal}: {e}")))?;
+    }
+    Ok(stop)
+}
+
+/// Makes a file that reaches the limit on the size of files (`ulimit -f`) an error of the call that writes it. Without
+/// a handler the signal SIGXFSZ ends the process.
+///
+/// # Errors
+/// The handler cannot be set.
+pub fn report_full_files() -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("setting the handler of SIGXFSZ: {e}"));
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(failed)
+}
+
+/// Sleeps, without using CPU, until one of these signals arrives or a thread of the server dies.
+///
+/// # Errors
+/// The handlers cannot be set.
+pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("waiting for a signal: {e}"));
+    let (mut wake, waker) = UnixStream::pair().map_err(failed)?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, waker.try_clone().map_err(failed)?).map_err(failed)?;
+    }
+    // The stream has space for this byte: the only other bytes are those of signals.
+    server.on_death(move |_| drop((&waker).write_all(&[0])));
+    // An earlier signal has set the flag. A later one writes a byte.
+    while !stop.load(Relaxed) && server.is_running() {
+        match wake.read(&mut [0]) {
+            Err(error) if error.kind() != ErrorKind::Interrupted => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! `gannet train --job-name client`: one process has the data and sends it to the workers (in-graph replication). It is
+//! the job's scheduler, shows the progress, and tests and saves the model as a reader of the servers.
+
+use crate::failure::{Failure, INPUT, PEER, SYSTEM};
+use crate::flags::{TasksName, TrainArgs};
+use crate::job::{check, connection, sync};
+use crate::metrics::Metrics;
+use crate::metrics::training::Training;
+use crate::model::notes::Notes;
+use crate::model::{lr, notes, saves};
+use crate::report::account::Account;
+use crate::report::progress::ProgressDisplay;
+use crate::runs::in_run::InRun;
+use crate::runs::{in_run, settings};
+use crate::server::store;
+use crate::train::feed::outcome::{JobOutcome, together};
+use crate::train::feed::reading;
+use crate::train::feed::roles::check_model;
+use crate::train::validation::Validator;
+use crate::train::{ending, options, tasks};
+use crate::{failure, input, security, signals};
+use gannet::job::{DataServerConfig, FeedStatus, JobStatus, forget_job};
+use gannet::runs::{RunMember, RunSetting};
+use gannet::train::models::Objective;
+use gannet::train::{
+    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, ReadError, Reader,
+    RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
+};
+use gannet::{Server, ServerConfig, Transports};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The pusher id of the client at the servers. It only reads, and no worker has such an index.
+const READER: u64 = u32::MAX as u64 - 1;
+
+const POLL_EVERY: Duration = Duration::from_millis(50);
+
+/// How often it asks which workers live.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the client of a failed job waits for its workers to read the error.
+const FAILURE_WAIT: Duration = Duration::from_secs(5);
+
+/// Runs the client of a job.
+pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
+    check_model(args)?;
+    args.job.tasks.tasks = TasksName::On;
+    let (args, job) = (&*args, &args.job);
+    check::check(job)?;
+    let schema = options::schema(args)?;
+    let mut options = options::options(args, Share::ALL, true)?;
+    let push = PushContent::choose(options.push, &schema).map_err(failure::backend_failure)?;
+    tasks::are_wanted(args, &options)?;
+    options::preflight(args, &options, &schema)?;
+    let Offer { config, settings, format, columns } = offer(args, &options)?;
+    let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
+    let metrics = Metrics::start(&args.metrics, "client")?;
+    let mut line = connection::line_of_reader(job, READER)?;
+    let mut of_run = line.clone();
+    of_run.config.incarnation = line.allocate()?;
+    let tables = [schema.name.as_str()];
+    let of_data = (settings, &options.data.scale);
+    let joined = in_run::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
+    let Some(run) = joined else { return Ok(()) };
+    line.config.run = of_run.config.run;
+    let status = config.status.clone();
+    let timeout = config.plan.worker_timeout();
+    let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
+    let serving = listen(args, config, &metrics)?;
+    let training = Arc::<Training>::default();
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
+    let (options, status, stop, start) = (&options, &*status, &*stop, Instant::now());
+    let mut job = ServedJob {
+        args,
+        options,
+        status,
+        stop,
+        training,
+        serving: &serving,
+        bytes,
+        start,
+        timeout,
+        format,
+        columns,
+        run: &run,
+        asked: None,
+    };
+    let worked = line.connect(&metrics).and_then(|worker| {
+        let opened = match sync::is_damped(&args.job, push)? {
+            true => RemoteBackend::open_damped(worker, &schema, 0),
+            false => RemoteBackend::open(worker, &schema, 0),
+        };
+        let account = run.account();
+        let rows = job.run(&mut opened.map_err(failure::backend_failure)?, &account)?;
+        run.finish(rows, &account)
+    });
+    drop(job);
+    end(args, serving, (status, timeout), stop, worked)
+}
+
+/// What the client offers to its workers.
+struct Offer {
+    config: DataServerConfig,
+    settings: Vec<RunSetting>,
+    format: &'static str,
+    columns: Option<Columns>,
+}
+
+/// Reads the beginnings of the files, finds their format, and plans the splits.
+fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
+    let fingerprints = tasks::fingerprints(options)?;
+    let files = plan_files(&options.data.files, &fingerprints);
+    let settings = settings::settings(args, &options.data.files, Some(&files), Some(options))?;
+    let plan = tasks::plan(args, options, files, &settings)?;
+    let reader = Reader::open(&options.data, options.batch, Share::ALL);
+    let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
+    let (format, columns) = (reader.format(), reader.columns().cloned());
+    let config = DataServerConfig {
+        plan,
+        reading: reading::reading(args),
+        source: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
+        status: Arc::default(),
+    };
+    config.check().map_err(Failure::input)?;
+    Ok(Offer { config, settings, format, columns })
+}
+
+/// Ends the job: the workers learn how it ended, and the file with the state of a finished job is removed.
+fn end(
+    args: &TrainArgs,
+    serving: Server,
+    (status, timeout): (&FeedStatus, Duration),
+    stop: &AtomicBool,
+    worked: Result<(), Failure>,
+) -> Result<(), Failure> {
+    let state_folder = args.job.data_dir.as_deref();
+    let patience = match &worked {
+        Ok(()) => timeout,
+        // A restarted client continues from the state file. Until then its workers wait, at most for their
+        // --peer-timeout.
+        Err(_) if state_folder.is_some() && (stop.load(Relaxed) || !has_failed(status)) => Duration::ZERO,
+        Err(failure) => {
+            status.end(&failure.to_string());
+            FAILURE_WAIT
+        }
+    };
+    wait_for_workers(status, patience);
+    serving.stop()?;
+    if let (Ok(()), Some(folder)) = (&worked, state_folder) {
+        forget_job(folder).map_err(|error| Failure::new(SYSTEM, format!("{}: {error}", folder.display())))?;
+    }
+    worked
+}
+
+fn has_failed(status: &FeedStatus) -> bool {
+    status.job().is_some_and(|job| job.failed.is_some())
+}
+
+/// Waits until the workers have read how the job ended, and have left.
+fn wait_for_workers(status: &FeedStatus, patience: Duration) {
+    let since = Instant::now();
+    while since.elapsed() < patience && status.job().is_some_and(|job| job.live) {
+        std::thread::sleep(POLL_EVERY);
+    }
+}
+
+/// Starts the server for the workers.
+fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
+    let job = &args.job;
+    let listen = job.data_server.feed.as_deref().unwrap_or_default();
+    let net = args.sessions.net(job.transport.transport.net(job.io));
+    let secured = security::of_server(net, ("--feed", listen), &job.security, &job.tls_server)?;
+    let config = ServerConfig {
+        threads: 1,
+        token: secured.token,
+        limits: args.sessions.limits(),
+        scheduler_only: true,
+        store: store::own_store(job.data_dir.as_deref(), &args.memory)?,
+        data_server: Some(data),
+        ..ServerConfig::new(listen)
+    };
+    let server = Server::start(secured.net, config).map_err(|error| match error {
+        gannet::server::ServerError::StateFile(error) => Failure::input(error.to_string()),
+        error => error.into(),
+    })?;
+    metrics.add_server(server.shared_counters());
+    notice!("gannet client listening on {}", server.addr());
+    Ok(server)
+}
+
+/// A job whose data this process sends to the workers.
+struct ServedJob<'a> {
+    args: &'a TrainArgs,
+    options: &'a Options,
+    status: &'a FeedStatus,
+    stop: &'a AtomicBool,
+    training: Arc<Training>,
+    serving: &'a Server,
+    /// Bytes of all files.
+    bytes: u64,
+    /// When the first worker joined.
+    start: Instant,
+    timeout: Duration,
+    format: &'static str,
+    columns: Option<Columns>,
+    run: &'a InRun,
+    /// When the registry was asked who lives, and whether a worker did.
+    asked: Option<(Instant, bool)>,
+}
+
+impl ServedJob<'_> {
+    /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
+    fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
+        let mut validator = Validator::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
+        let mut display = ProgressDisplay::of(self.args);
+        let trained = self.watch(backend, &mut validator, &mut display);
+        display.finish();
+        let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
+        let mut stopped = job.is_none();
+        let test = match &self.options.test {
+            Some(data) if !stopped => match evaluate(data, backend) {
+                Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                    stopped = true;
+                    None
+                }
+                tested => tested.map_err(failure::train_failure)?,
+            },
+            _ => None,
+        };
+        let stats = backend.stats().map_err(failure::backend_failure)?;
+        let examples = job.as_ref().map_or(0, |job| job.examples);
+        let may_save = |folder: &Path| {
+            saves::may_save(folder, (examples, stats.rows, false), stopped, &BadLines::default())
+        };
+        let saved = match &self.args.out {
+            Some(folder) if may_save(folder)? => {
+                let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
+                let columns = self.columns.as_ref();
+                let ended = notes::ended_how(stopped, examples, &[]);
+                let notes = Notes { format: self.format, columns, counts, intercept, ended };
+                Some((folder.as_path(), lr::save(folder, backend, &notes)?))
+            }
+            _ => None,
+        };
+        if !stopped {
+            // The last report of each worker has its final numbers.
+            wait_for_workers(self.status, self.timeout);
+        }
+        let report = JobOutcome {
+            job: self.status.job().or(job),
+            seconds,
+            stopped,
+            test,
+            stats,
+            transport: backend.transport(),
+            served: self.status.served(),
+            format: self.format,
+        };
+        report.print(self.args.json, validator.into_validations(), account);
+        ending::print_saved(self.args, stopped, saved);
+        ending::ended_early(stopped, report.examples())?;
+        Ok(report.stats.rows)
+    }
+
+    /// Watches until all splits are trained. `None`: a signal came first.
+    fn watch(
+        &mut self,
+        mut backend: &mut RemoteBackend<Transports>,
+        validator: &mut Validator<'_>,
+        display: &mut ProgressDisplay,
+    ) -> Result<Option<JobStatus>, Failure> {
+        let limit = Duration::from_secs_f64(self.args.job.peer_timeout);
+        let (mut alone_since, mut validated, mut losses) = (Instant::now(), 0, (0.0, 0.0));
+        loop {
+            if self.stop.load(Relaxed) {
+                return Ok(None);
+            }
+            if let Some(why) = self.serving.wait_for_death(Duration::ZERO) {
+                return Err(Failure::new(
+                    SYSTEM,
+                    format!("the server that sends data to the workers has died: {why}"),
+                ));
+            }
+            let job = self.status.job();
+            if job.is_none() {
+                self.start = Instant::now();
+            }
+            if let Some(why) = job.as_ref().and_then(|job| job.failed.clone()) {
+                return Err(Failure::new(INPUT, why));
+            }
+            if job.as_ref().is_some_and(|job| job.live) && self.has_live_worker() {
+                alone_since = Instant::now();
+            }
+            if let Some(job) = &job {
+                if job.tasks_done == job.tasks {
+                    return Ok(Some(job.clone()));
+                }
+                let (learned, loss, _) = together(job);
+                self.tell(job, display);
+                let step = learned / self.options.batch as u64;
+                let every = self.args.watch.validate_every.unwrap_or(u64::MAX);
+                let due = step / every > validated;
+                if due || !step.is_multiple_of(every) {
+                    // The losses of the examples since the last validation are not known, so this uses the mean so
+                    // far.
+                    losses = if due { (losses.0 + 1.0, losses.1 + loss) } else { losses };
+                    let number = if due { step / every * every } else { step };
+                    validated = step / every;
+                    let (format, columns) = (self.format, self.columns.as_ref());
+                    let step = StepReport { number, mass: losses.0, loss: losses.1, format, columns };
+                    let flow = validator.step(&step, &mut backend);
+                    validator.failed()?;
+                    if flow.is_break() {
+                        return Ok(None);
+                    }
+                }
+            }
+            if alone_since.elapsed() > limit {
+                let feed = self.args.job.data_server.feed.as_deref().unwrap_or_default();
+                let seconds = limit.as_secs_f64();
+                return Err(Failure::new(
+                    PEER,
+                    format!(
+                        "no worker has been in the job for {seconds:.0} s: start workers (--job-name worker --feed \
+                         {feed}), or wait longer (--peer-timeout)"
+                    ),
+                ));
+            }
+            std::thread::sleep(POLL_EVERY);
+        }
+    }
+
+    /// Whether a worker of the job lives, as the registry of runs says. It is asked once in a while.
+    fn has_live_worker(&mut self) -> bool {
+        match self.asked {
+            Some((at, lives)) if at.elapsed() < ASK_EVERY => lives,
+            _ => {
+                let is_worker =
+                    |member: &RunMember| member.live && member.incarnation.rank != gannet::runs::CLIENT;
+                let members = self.run.client().members();
+                // While nobody knows, workers may live.
+                let lives = members.map_or(true, |members| members.iter().any(is_worker));
+                self.asked = Some((Instant::now(), lives));
+                lives
+            }
+        }
+    }
+
+    /// Shows the progress.
+    fn tell(&self, job: &JobStatus, display: &mut ProgressDisplay) {
+        let (examples, log_loss, _) = together(job);
+        let pass = (job.tasks / u64::from(job.epochs)).max(1);
+        let all = self.bytes;
+        let progress = Progress {
+            epoch: ((job.tasks_done / pass) as u32).min(job.epochs - 1),
+            examples,
+            bytes_read: (all as f64 * (job.tasks_done % pass) as f64 / pass as f64) as u64,
+            bytes_total: Some(all),
+            log_loss,
+            seconds: self.start.elapsed().as_secs_f64(),
+            ..Progress::default()
+        };
+        self.training.progress(&progress);
+        display.update(&progress, job.epochs);
+    }
+}

@@ -1,0 +1,42 @@
+//! How a client reads its data, as its workers learn it.
+
+use crate::flags::{CountsName, FormatName, TrainArgs};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+/// How the client reads its data, as JSON for its workers.
+pub fn reading(args: &TrainArgs) -> String {
+    let input = &args.input;
+    let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
+    json!({
+        "format": name(input.format.to_possible_value()),
+        "label": input.label,
+        "categorical": input.categorical,
+        "numeric": input.numeric,
+        "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
+        "positive": input.positive,
+        "skip_bad_lines": input.skip_bad_lines,
+        "no_intercept": args.no_intercept,
+        "start_together": args.job.tasks.start_together,
+    })
+    .to_string()
+}
+
+/// Takes the settings for reading the data from the client's JSON.
+pub fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
+    let settings: Value = serde_json::from_str(reading).ok()?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let list = |value: &Value| value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>();
+    let input = &mut args.input;
+    input.format = FormatName::from_str(settings["format"].as_str()?, false).ok()?;
+    input.label = text(&settings["label"]);
+    input.categorical = list(&settings["categorical"])?;
+    input.numeric = list(&settings["numeric"])?;
+    let counts = settings["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
+    input.criteo_counts = counts.transpose().ok()?;
+    input.positive = text(&settings["positive"]);
+    input.skip_bad_lines = settings["skip_bad_lines"].as_u64()?;
+    args.no_intercept = settings["no_intercept"].as_bool()?;
+    args.job.tasks.start_together |= settings["start_together"].as_bool()?;
+    Some(())
+}

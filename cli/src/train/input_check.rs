@@ -1,0 +1,143 @@
+//! Checks the data before the training: whether the files fit together, the roles of the columns, and the scaling of
+//! numbers.
+
+use crate::failure::Failure;
+use crate::flags::TrainArgs;
+use crate::input;
+use crate::model::warm_start;
+use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey};
+
+/// Lines that are read to find columns that look numeric.
+const LINES_READ: u64 = 1_000;
+
+/// The most columns that are listed one by one.
+const COLUMNS_SHOWN: usize = 40;
+
+fn wrong(error: ReadError) -> Failure {
+    crate::failure::train_failure(error.into())
+}
+
+/// Checks the training data, and makes the test data be read in the same way. With `prints` it prints the roles of the
+/// columns.
+///
+/// # Errors
+/// A file cannot be read, files do not fit together, or flags do not fit them.
+pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: bool) -> Result<(), Failure> {
+    let warm = warm_start::reading(args)?;
+    if let Some((reading, folder)) = &warm {
+        reading.labels(data, &args.input, &format!("--warm-start {}", folder.display()))?;
+    }
+    let scale = input::scale(&args.input);
+    data.scale.kind = scale.unwrap_or_default();
+    let requested = scale.filter(|kind| *kind != ScaleKind::None);
+    if let Some(columns) = warm.as_ref().and_then(|(reading, _)| reading.columns.as_ref())
+        && scale.is_none_or(|kind| kind == columns.scale.kind)
+    {
+        data.scale.clone_from(&columns.scale);
+    }
+    // Finding the columns needs no scaling.
+    let plain = Data { scale: Default::default(), ..data.clone() };
+    let found = Reader::look(&plain).map_err(wrong)?;
+    if let Some(found) = &found {
+        fits(args, found, requested)?;
+        if let Some((reading, folder)) = &warm {
+            warm_start::same_data(args, reading, folder, found)?;
+        }
+    }
+    match (requested, &found) {
+        (Some(kind), _) if warm.is_none() && kind.looks_at_all() => {
+            let survey = Survey::of(&plain, None).map_err(wrong)?;
+            let columns = found.as_ref().and_then(|found| found.columns.as_ref());
+            data.scale = survey.scale(kind, columns.map_or(&[][..], |columns| &columns.numeric));
+        }
+        (_, None) if warm.is_some() => {
+            let text = "--warm-start: standard input cannot be checked before the training: save it to a file and name that";
+            return Err(Failure::input(text));
+        }
+        _ => {}
+    }
+    if let Some(test) = test {
+        test.labels = data.labels;
+        alike(data, test, found.as_ref())?;
+    }
+    match found {
+        Some(DetectedFile { columns: Some(columns), .. }) if prints => {
+            print_columns(&plain, &columns, data.scale.kind)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses flags that name columns, if the files have none.
+fn fits(args: &TrainArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
+    let (input, file, format) = (&args.input, &found.file, found.format);
+    let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
+    let text = match (&found.columns, requested) {
+        (None, _) if names_columns => format!(
+            "{file}: --label, --categorical and --numeric name columns of a CSV file; this one is {format}"
+        ),
+        (None, Some(kind)) => format!(
+            "{file}: --scale {} scales the --numeric columns of a CSV file; this one is {format}: scale its values \
+             when it is made",
+            kind.name()
+        ),
+        (Some(columns), Some(kind)) if columns.numeric.is_empty() => format!(
+            "{file}: --scale {}: no column has numbers; name those that do (--numeric A,B,..)",
+            kind.name()
+        ),
+        _ if format == "criteo" && input.positive.is_some() => {
+            format!("{file}: --positive: the labels of Criteo's logs are 0 and 1; leave the flag out")
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::input(text))
+}
+
+/// Checks that the test data has the format of the training data, and makes it be read with the same columns.
+fn alike(data: &Data, test: &mut Data, found: Option<&DetectedFile>) -> Result<(), Failure> {
+    let Some(found) = found else { return Reader::check(test).map(|_| ()).map_err(wrong) };
+    if let Some(columns) = &found.columns {
+        test.columns = columns.into();
+    }
+    Reader::alike(test, data, found.format).map_err(wrong)?;
+    test.scale.clone_from(&data.scale);
+    Ok(())
+}
+
+/// Prints the role of each column, and which categorical columns look numeric.
+fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(), Failure> {
+    let survey = match data.must_be_files("") {
+        Ok(()) => Survey::of(data, Some(LINES_READ)).map_err(wrong)?,
+        Err(_) => Survey::default(),
+    };
+    if survey.lines.1 > 0 && data.skip_bad_lines == 0 {
+        // The training will stop at the bad line, with a longer error.
+        return Ok(());
+    }
+    let how = if scale == ScaleKind::None { String::new() } else { format!(", --scale {}", scale.name()) };
+    let numbers = columns.numeric.iter().map(|name| format!("{name}: number{how}"));
+    let categories = columns.categorical.iter().map(|name| format!("{name}: category"));
+    let label = columns.label.as_deref().unwrap_or("(none)");
+    notice!("gannet: columns: label {label}; {}", first_few(numbers.chain(categories).collect(), "; "));
+    let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
+    let numeric: Vec<String> = columns.categorical.iter().filter(looks).cloned().collect();
+    if let Some(first) = numeric.first() {
+        let flag = if numeric.len() > COLUMNS_SHOWN { format!("{first},..") } else { numeric.join(",") };
+        notice!(
+            "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
+             meant: --numeric {flag}",
+            first_few(numeric, ", "),
+        );
+    }
+    Ok(())
+}
+
+/// All names, or the first few and the number of the others.
+fn first_few(mut all: Vec<String>, between: &str) -> String {
+    if all.len() > COLUMNS_SHOWN {
+        let more = all.len() - COLUMNS_SHOWN;
+        all.truncate(COLUMNS_SHOWN);
+        all.push(format!("and {more} more"));
+    }
+    all.join(between)
+}

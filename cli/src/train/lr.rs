@@ -1,0 +1,148 @@
+//! `gannet train --model lr`: in this process, and what its workers share with that.
+
+use crate::failure::{Failure, backend_failure, train_failure};
+use crate::flags::TrainArgs;
+use crate::metrics::Metrics;
+use crate::metrics::training::Training;
+use crate::model::lr::TABLE;
+use crate::model::notes::Notes;
+use crate::model::{lr, notes, saves, warm_start};
+use crate::report::account::Account;
+use crate::report::progress::ProgressDisplay;
+use crate::report::{training, warnings};
+use crate::runs::alone::LocalRun;
+use crate::runs::{alone, settings};
+use crate::server::store;
+use crate::train::ending::{ended_early, print_saved};
+use crate::train::options::{options, preflight, schema};
+use crate::train::validation::Validator;
+use crate::{input, signals};
+use gannet::table::Admission;
+use gannet::train::models::Objective;
+use gannet::train::{
+    Backend, Embedded, FlatTable, Options, Progress, Quality, Report, Share, StepReport, train_watched,
+};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    let schema = schema(args)?;
+    let mut options = options(args, Share::ALL, true)?;
+    preflight(args, &options, &schema)?;
+    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), None)?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+    options.stop_on(&stop);
+    let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
+    match in_shards {
+        // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
+        // faster.
+        true => {
+            let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
+            metrics.add_store(&store);
+            let settings = || settings::settings(args, &options.data.files, None, Some(&options));
+            let run = alone::alone(args, &store, (settings, &options.data.scale), &[TABLE])?;
+            if let Some(run) = &run {
+                run.scale(&mut options.data, options.test.as_mut());
+            }
+            let id = run.as_ref().map(LocalRun::id);
+            let mut backend = Embedded::open_in(id, &store, &schema, (1, 1)).map_err(backend_failure)?;
+            let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
+            let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
+            backend.close().map_err(backend_failure)?;
+            ended(&trained)?;
+            run.map_or(Ok(()), |run| run.finish(trained.rows))
+        }
+        false => {
+            let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
+            let mut backend = FlatTable::within(&schema, limit).map_err(backend_failure)?;
+            alone::none(&args.job.run)?;
+            ended(&train_and_save(args, &options, &mut backend, (&stop, &metrics), &Account::default())?)
+        }
+    }
+}
+
+fn train_and_save<B: Backend>(
+    args: &TrainArgs,
+    options: &Options,
+    backend: &mut B,
+    (stop, metrics): (&AtomicBool, &Metrics),
+    account: &Account,
+) -> Result<Report, Failure> {
+    let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
+    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
+    finish(args, backend, &trained, (trained.test.as_ref(), account), validator.into_validations())?;
+    Ok(trained)
+}
+
+/// Trains with a progress display.
+pub fn learn<B: Backend>(
+    options: &Options,
+    backend: &mut B,
+    stop: &AtomicBool,
+    (args, metrics): (&TrainArgs, &Metrics),
+    on_progress: &mut dyn FnMut(&Progress),
+    validator: &mut Validator<'_>,
+) -> Result<Report, Failure> {
+    let mut display = ProgressDisplay::of(args);
+    let training = Arc::<Training>::default();
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
+    let mut progress = |p: &Progress| {
+        training.progress(p);
+        display.update(p, args.epochs);
+        on_progress(p);
+    };
+    let mut watch = |step: &StepReport<'_>, mut backend: &mut B| validator.step(step, &mut backend);
+    let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
+    display.finish();
+    validator.failed()?;
+    let trained = trained.map_err(train_failure)?;
+    training.finish(&trained, args.epochs);
+    warnings::warn_of_bad_lines(&trained.bad_lines);
+    Ok(trained)
+}
+
+/// Saves the model and prints the report.
+pub fn finish<B: Backend>(
+    args: &TrainArgs,
+    backend: &mut B,
+    trained: &Report,
+    (test, account): (Option<&Quality>, &Account),
+    validations: Option<Vec<Value>>,
+) -> Result<(), Failure> {
+    let alone = args.job.job_name.is_none();
+    let learned = (trained.examples, trained.rows, alone);
+    let may_save = |folder: &Path| saves::may_save(folder, learned, trained.stopped, &trained.bad_lines);
+    let saved = match &args.out {
+        Some(folder) if may_save(folder)? => {
+            let (format, columns) = (trained.format, trained.columns.as_ref());
+            let counts = input::counts(&args.input);
+            let ended = notes::ended_how(trained.stopped, trained.examples, &account.missing);
+            let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
+            let rows = lr::save(folder, backend, &notes)?;
+            Some((folder.as_path(), rows))
+        }
+        _ => None,
+    };
+    warnings::warn_of_quality(trained.progressive.as_ref(), test, trained.columns.as_ref());
+    if args.json {
+        let mut object = training::json(trained, test, account);
+        if let Some(validations) = validations {
+            object["validations"] = validations.into();
+        }
+        say!("{object}");
+    } else {
+        training::print(trained, test);
+    }
+    if saved.is_some() || args.out.is_none() {
+        print_saved(args, trained.stopped, saved);
+    }
+    Ok(())
+}
+
+/// The result of a training that a signal may have stopped.
+pub fn ended(trained: &Report) -> Result<(), Failure> {
+    ended_early(trained.stopped, trained.examples)
+}

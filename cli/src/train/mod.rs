@@ -1,0 +1,67 @@
+//! `gannet train`: in this process, or as one process of a job.
+
+pub mod ending;
+pub mod feed;
+pub mod input_check;
+pub mod lbfgs;
+pub mod lr;
+pub mod lr_worker;
+pub mod models;
+pub mod options;
+pub mod roles;
+pub mod tasks;
+pub mod validation;
+
+use crate::checkpoint::source;
+use crate::failure::Failure;
+use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::job::backups::Membership;
+use crate::job::{backups, check, end, wire};
+use crate::model::{row_type, warm_start};
+use crate::server::{Serving, store};
+use crate::train::models::settings;
+use crate::{launched, server};
+
+/// Runs the command.
+pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
+    launched::watch();
+    tasks::settle(&mut args);
+    roles::check_role(&args, launched::is_launched())?;
+    settings::check(&args.model)?;
+    let lbfgs = lbfgs::is_chosen(&args)?;
+    warm_start::check(&args, lbfgs)?;
+    wire::check(&args, lbfgs)?;
+    row_type::check(&args, lbfgs)?;
+    store::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
+    match args.job.job_name {
+        Some(JobName::Client) => feed::client::client(&mut args),
+        Some(JobName::Worker) if args.job.data_server.feed.is_some() => feed::worker::worker(&mut args),
+        None if lbfgs => lbfgs::embedded(&args),
+        None if args.model.model == ModelName::Lr => lr::embedded(&args),
+        None => models::embedded::embedded(&args),
+        Some(JobName::Ps) => {
+            check::check(&args.job)?;
+            let serving = Serving {
+                listen: args.job.listen.as_deref().unwrap_or_else(|| backups::listens_at(&args.job)),
+                threads: args.threads,
+                data_dir: args.job.data_dir.as_deref(),
+                memory: &args.memory,
+                sessions: &args.sessions,
+                net: args.job.transport.transport.net(args.job.io),
+                security: &args.job.security,
+                metrics: &args.metrics,
+                tls_server: &args.job.tls_server,
+                scheduler_only: false,
+                checkpoints: args.job.checkpoint.checkpoint.as_deref(),
+                restore: source::newest(&args.job)?,
+                tls_client: &args.job.tls_client,
+                membership: Membership::of(&args.job),
+            };
+            end::watch(&args.job)?;
+            server::serve(&serving)
+        }
+        Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::worker(&args),
+        Some(JobName::Worker) => models::worker::worker(&args),
+    }
+}

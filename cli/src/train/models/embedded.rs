@@ -1,0 +1,79 @@
+//! `gannet train --model` of any model but logistic regression, in this process.
+
+use crate::failure::{Failure, backend_failure};
+use crate::flags::{ModelName, TrainArgs};
+use crate::metrics::Metrics;
+use crate::model::shape::Shape;
+use crate::model::warm_start;
+use crate::report::account::Account;
+use crate::runs::alone::LocalRun;
+use crate::runs::{alone, settings};
+use crate::server::store;
+use crate::signals;
+use crate::train::ending::ended_early;
+use crate::train::models::learn::{finish, learn};
+use crate::train::models::plan::{model, options_of, preflight, schemas_of};
+use crate::train::models::topics;
+use crate::train::validation::Validator;
+use gannet::table::Admission;
+use gannet::train::models::{Fitted, Model, push_of};
+use gannet::train::{FlatTables, LocalTables, Options, PushContent, Share, Tables};
+use std::sync::atomic::AtomicBool;
+
+/// Trains in this process.
+pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    if args.model.model == ModelName::Lda {
+        return topics::embedded(args);
+    }
+    let (mut model, shape) = model(args)?;
+    let mut options = options_of(args, &*model, Share::ALL, true)?;
+    preflight(args, &options, &*model)?;
+    options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+    options.stop_on(&stop);
+    let push = push_of(&options, &*model).map_err(backend_failure)?;
+    // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
+    // process are faster.
+    let is_flat = args.job.data_dir.is_none() && model.sparse().admission == Admission::All;
+    if is_flat && push == PushContent::Replay {
+        let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
+        let mut tables = FlatTables::within(limit);
+        alone::none(&args.job.run)?;
+        let account = Account::default();
+        let fitted =
+            train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
+        return ended_early(fitted.stopped, fitted.examples);
+    }
+    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
+    metrics.add_store(&store);
+    let settings = || settings::settings(args, &options.data.files, None, Some(&options));
+    let schemas = schemas_of(&*model);
+    let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
+    let run = alone::alone(args, &store, (settings, &options.data.scale), &names)?;
+    if let Some(run) = &run {
+        run.scale(&mut options.data, options.test.as_mut());
+    }
+    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
+    // Each training from the model of the one before has push names of its own, by which its steps are rounded.
+    let tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
+    let mut tables = tables.with_incarnation(1 + shape.generation);
+    let fitted = train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
+    tables.close().map_err(backend_failure)?;
+    ended_early(fitted.stopped, fitted.examples)?;
+    run.map_or(Ok(()), |run| run.finish(fitted.rows))
+}
+
+/// Trains in these tables of this process, saves the model and prints the report.
+fn train_in<T: Tables>(
+    args: &TrainArgs,
+    options: &Options,
+    (model, shape): (&mut dyn Model, &Shape),
+    tables: &mut T,
+    (stop, metrics): (&AtomicBool, &Metrics),
+    account: &Account,
+) -> Result<Fitted, Failure> {
+    let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
+    let fitted = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
+    finish(args, shape, model, tables, (&fitted, account), validator.into_validations())?;
+    Ok(fitted)
+}

@@ -1,0 +1,103 @@
+//! Learns a model of tables, saves it, and prints the report.
+
+use crate::failure::{Failure, train_failure};
+use crate::flags::TrainArgs;
+use crate::input;
+use crate::metrics::Metrics;
+use crate::metrics::training::FitTraining;
+use crate::model::notes::{Notes, ended_how};
+use crate::model::shape::Shape;
+use crate::model::{saves, tables};
+use crate::report::account::Account;
+use crate::report::models;
+use crate::report::progress::ProgressDisplay;
+use crate::report::warnings::warn_of_bad_lines;
+use crate::train::ending::print_saved;
+use crate::train::tasks::InJob;
+use crate::train::validation::{ModelInTraining, Validator};
+use gannet::train::models::{Fitted, Fitting, Measured, Model, fit_watched, score};
+use gannet::train::{Data, Options, StepReport, Tables, TrainError};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Trains with a progress display.
+pub fn learn<T: Tables>(
+    options: &Options,
+    (model, shape): (&mut dyn Model, &Shape),
+    tables: &mut T,
+    stop: &AtomicBool,
+    (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
+    validator: &mut Validator<'_>,
+) -> Result<Fitted, Failure> {
+    let mut display = ProgressDisplay::of(args);
+    let training = Arc::<FitTraining>::default();
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
+    let task = model.task();
+    let mut progress = |f: &Fitting| {
+        training.progress(f);
+        if let Some(in_job) = in_job {
+            in_job.report_progress(f.examples, f.loss, f.seconds);
+        }
+        models::progress(&mut display, f, args.epochs, task);
+    };
+    let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
+        validator.step(step, &mut InTables { model, shape, tables })
+    };
+    let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);
+    display.finish();
+    validator.failed()?;
+    let fitted = fitted.map_err(train_failure)?;
+    training.finish(&fitted, args.epochs);
+    warn_of_bad_lines(&fitted.bad_lines);
+    Ok(fitted)
+}
+
+/// A model during its training.
+struct InTables<'a, T> {
+    model: &'a mut dyn Model,
+    shape: &'a Shape,
+    tables: &'a mut T,
+}
+
+impl<T: Tables> ModelInTraining for InTables<'_, T> {
+    fn score(&mut self, data: &Data) -> Result<Option<Measured>, TrainError> {
+        score(data, self.model, self.tables)
+    }
+
+    fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
+        tables::save(folder, self.shape, self.model, self.tables, notes)
+    }
+}
+
+/// Saves the model and prints the report.
+pub fn finish<T: Tables>(
+    args: &TrainArgs,
+    shape: &Shape,
+    model: &dyn Model,
+    tables: &mut T,
+    (fitted, account): (&Fitted, &Account),
+    validations: Option<Vec<Value>>,
+) -> Result<(), Failure> {
+    let alone = args.job.job_name.is_none();
+    let learned = (fitted.examples, fitted.rows, alone);
+    let may_save = |folder: &Path| saves::may_save(folder, learned, fitted.stopped, &fitted.bad_lines);
+    let rows = match &args.out {
+        Some(folder) if may_save(folder)? => {
+            let counts = input::counts(&args.input);
+            let (format, columns) = (fitted.format, fitted.columns.as_ref());
+            let ended = ended_how(fitted.stopped, fitted.examples, &account.missing);
+            let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
+            Some((folder.as_path(), tables::save(folder, shape, model, tables, &notes)?))
+        }
+        _ => None,
+    };
+    models::warn_of_quality(fitted);
+    models::print(args, (fitted, account), &models::weights(model, tables, fitted)?, validations);
+    if rows.is_some() || args.out.is_none() {
+        print_saved(args, fitted.stopped, rows);
+    }
+    Ok(())
+}

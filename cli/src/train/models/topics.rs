@@ -1,0 +1,309 @@
+//! `gannet train --model lda`: topics of documents, and their words.
+
+use crate::failure::{Failure, backend_failure, train_failure};
+use crate::flags::TrainArgs;
+use crate::job::{check, connection};
+use crate::metrics::Metrics;
+use crate::metrics::training::FitTraining;
+use crate::model::folder::write;
+use crate::model::notes::Notes;
+use crate::model::{notes, saves};
+use crate::report::account::Account;
+use crate::report::progress::ProgressDisplay;
+use crate::report::steps::{print_steps, staleness};
+use crate::report::warnings::warn_of_bad_lines;
+use crate::runs::alone::LocalRun;
+use crate::runs::{alone, in_run, settings};
+use crate::server::store;
+use crate::train::ending::{ended_early, print_saved};
+use crate::train::options::options;
+use crate::train::tasks;
+use crate::{input, signals};
+use gannet::storage::CheckpointWriter;
+use gannet::table::Admission;
+use gannet::train::models::{Fitting, Lda, Sampled, Topics};
+use gannet::train::{
+    Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
+};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
+pub fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
+    if tasks::are_wanted(args, options)? {
+        let what = "--tasks on: does not work with --model lda, whose workers keep the topics of their words; leave \
+                    the flag out, so that each worker takes a fixed share";
+        return Err(Failure::input(what));
+    }
+    Ok(())
+}
+
+/// The number of words that are printed of a topic.
+const WORDS_SHOWN: usize = 10;
+
+/// The model, and the names of its words by id.
+struct TopicModel {
+    model: Lda,
+    names: Vec<String>,
+}
+
+fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
+    let learns = "of models that learn by gradients; --model lda counts";
+    let foreign = [
+        ("--optimizer", args.optimizer.optimizer.is_some()),
+        ("--alpha", args.optimizer.settings.alpha.is_some()),
+        ("--push", args.optimizer.push.is_some()),
+        ("--admit-count and --admit-probability", args.admission.admission() != Admission::All),
+        ("--test", !args.test.is_empty()),
+        ("--save-secs", args.watch.save_secs.is_some()),
+        ("--checkpoint", args.job.checkpoint.checkpoint.is_some()),
+    ];
+    if let Some((flag, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::input(format!("{flag}: a setting {learns}")));
+    }
+    let of = &args.model;
+    let (document_prior, word_prior) = (of.document_prior.unwrap_or(0.1), of.word_prior.unwrap_or(0.01));
+    for (flag, prior) in [("--document-prior", document_prior), ("--word-prior", word_prior)] {
+        if !(prior.is_finite() && prior > 0.0) {
+            return Err(Failure::input(format!("{flag} {prior}: a finite number above 0 is needed")));
+        }
+    }
+    let (topics, seed) = (of.topics.unwrap_or(20) as usize, of.seed.unwrap_or(1));
+    let names = match &of.vocabulary {
+        None => Vec::new(),
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|e| Failure::input(format!("--vocabulary {}: cannot read: {e}", path.display())))?
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+    };
+    Ok(TopicModel { model: Lda { topics, document_prior, word_prior, seed }, names })
+}
+
+/// The options to read documents: labels may be anything, and no word is in all documents.
+fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
+    let mut options = options(args, share, false)?;
+    (options.data.labels, options.data.intercept, options.data.unlabelled) = (Labels::Numbers, false, true);
+    options
+        .data
+        .must_be_files("sampling, which reads all documents in each worker,")
+        .map_err(|e| Failure::input(e.to_string()))?;
+    Reader::check(&options.data).map_err(|e| Failure::input(e.to_string()))?;
+    Ok(options)
+}
+
+/// Samples in this process.
+pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    let TopicModel { model, names } = topic_model(args)?;
+    let mut options = documents(args, Share::ALL)?;
+    preflight(args, &model)?;
+    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+    options.stop_on(&stop);
+    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
+    metrics.add_store(&store);
+    let settings = || settings::settings(args, &options.data.files, None, Some(&options));
+    let schemas = model.schemas();
+    let run = alone::alone(
+        args,
+        &store,
+        (settings, &Scale::default()),
+        &schemas.each_ref().map(|schema| schema.name.as_str()),
+    )?;
+    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
+    let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
+    let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
+    let rows = tables.stats(0).map_err(backend_failure)?.rows;
+    finish(args, &model, &names, &mut tables, (&sampled, &account), 1)?;
+    tables.close().map_err(backend_failure)?;
+    ended_early(sampled.stopped, sampled.documents)?;
+    run.map_or(Ok(()), |run| run.finish(rows))
+}
+
+/// Samples as a worker of a job.
+pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    let job = &args.job;
+    check::check(job)?;
+    let TopicModel { model, names } = topic_model(args)?;
+    let workers = job.worker_hosts.len() as u32;
+    let mut options = documents(args, Share { worker: job.task_index, workers })?;
+    refuse_tasks(args, &options)?;
+    // The servers add up the workers' counts.
+    let member = crate::train::models::plan::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
+    let chief = job.task_index == 0;
+    if chief {
+        preflight(args, &model)?;
+    }
+    let stop = signals::stop_flag()?;
+    options.stop_on(&stop);
+    let metrics = Metrics::start(&args.metrics, "worker")?;
+    let mut line = connection::line(job, Some(&metrics))?;
+    let (schemas, alone) = (model.schemas(), workers == 1);
+    let settings = settings::settings(args, &options.data.files, None, Some(&options))?;
+    let tables = schemas.each_ref().map(|schema| schema.name.as_str());
+    let joined = in_run::join(args, &mut line, (settings, &Scale::default()), &tables, job.task_index)?;
+    let Some(run) = joined else { return Ok(()) };
+    if !alone {
+        run.print_missing_workers()?;
+    }
+    let mut tables = RemoteTables::new(line.connect(&metrics)?);
+    crate::train::models::plan::keep_step(&mut tables, member);
+    let mut sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
+    tables.close_pusher().map_err(backend_failure)?;
+    if !sampled.stopped {
+        run.done()?;
+    }
+    let mut account = run.account();
+    if !alone && !sampled.stopped {
+        let table = tables.id(0);
+        // A batch is pushed when it is read and again in each sweep, so the number of missing batches is not known.
+        account = run.wait_for_shares(tables.worker(), table, &|_| None, &stop)?;
+        sampled.stopped = stop.load(Relaxed);
+    }
+    if !chief {
+        print(args, (&sampled, &account), None, &names);
+        ended_early(sampled.stopped, sampled.documents)?;
+        return run.ended(&account, None);
+    }
+    let rows = tables.stats(0).map_err(backend_failure)?.rows;
+    finish(args, &model, &names, &mut tables, (&sampled, &account), workers.into())?;
+    ended_early(sampled.stopped, sampled.documents)?;
+    run.finish(rows, &account)?;
+    run.ended(&account, args.out.as_deref())
+}
+
+fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
+    for schema in &model.schemas() {
+        schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    }
+    if let Some(folder) = &args.out {
+        crate::model::folder::may_write(folder, &model.schemas()[0])?;
+    }
+    Ok(())
+}
+
+/// Samples with a progress display.
+fn sample<T: Tables>(
+    options: &Options,
+    model: &Lda,
+    tables: &mut T,
+    stop: &AtomicBool,
+    args: &TrainArgs,
+    metrics: &Metrics,
+) -> Result<Sampled, Failure> {
+    let mut display = ProgressDisplay::of(args);
+    let training = Arc::<FitTraining>::default();
+    let shared = training.clone();
+    metrics.add(move |page| shared.tell(page));
+    let sweeps = args.epochs;
+    let sampled = model.sample(options, tables, stop, &mut |s| {
+        training.progress(&Fitting {
+            epoch: s.sweep - 1,
+            examples: s.tokens,
+            seconds: s.seconds,
+            loss: f64::NAN,
+            ..Fitting::default()
+        });
+        let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
+        let text = format!("sweep {sweep} of {sweeps}  {} tokens  {speed:.0}/s", s.tokens);
+        display.show(Some(f64::from(sweep - 1) / f64::from(sweeps)), text, || {
+            let tokens = s.tokens;
+            tracing::info!(target: "gannet::progress", sweep, sweeps, tokens, tokens_per_second = speed, "sampling");
+        });
+    });
+    display.finish();
+    let sampled = sampled.map_err(train_failure)?;
+    warn_of_bad_lines(&sampled.bad_lines);
+    Ok(sampled)
+}
+
+/// Reads the topics, saves the model and prints the report.
+fn finish<T: Tables>(
+    args: &TrainArgs,
+    model: &Lda,
+    names: &[String],
+    tables: &mut T,
+    (sampled, account): (&Sampled, &Account),
+    workers: u64,
+) -> Result<(), Failure> {
+    // If the sampling was stopped, some workers may not have written their part of the counts.
+    let topics = match sampled.stopped {
+        true => None,
+        false => Some(model.topics(tables, workers, sampled.words, WORDS_SHOWN).map_err(backend_failure)?),
+    };
+    let learned = (sampled.documents, sampled.words, workers == 1);
+    let may_save = |folder: &Path| saves::may_save(folder, learned, sampled.stopped, &sampled.bad_lines);
+    let saved = match &args.out {
+        Some(folder) if may_save(folder)? => {
+            Some((folder.as_path(), save(args, folder, model, tables, (sampled, &account.missing))?))
+        }
+        _ => None,
+    };
+    print(args, (sampled, account), topics.as_ref(), names);
+    if saved.is_some() || args.out.is_none() {
+        print_saved(args, sampled.stopped, saved);
+    }
+    Ok(())
+}
+
+/// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
+fn save<T: Tables>(
+    args: &TrainArgs,
+    folder: &Path,
+    model: &Lda,
+    tables: &mut T,
+    (sampled, missing): (&Sampled, &[u32]),
+) -> Result<u64, Failure> {
+    let [words, topics, _] = model.schemas();
+    saves::keep_previous(folder)?;
+    let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
+    let rows = write(writer, |page| tables.scan(1, page))?;
+    let mut writer = CheckpointWriter::create(folder, &words)?;
+    writer.note("model", "lda");
+    writer.note("document-prior", &model.document_prior.to_string());
+    writer.note("word-prior", &model.word_prior.to_string());
+    let counts = input::counts(&args.input);
+    let ended = notes::ended_how(sampled.stopped, sampled.documents, missing);
+    Notes { format: sampled.format, columns: None, counts, intercept: false, ended }.write(&mut writer);
+    Ok(rows + write(writer, |page| tables.scan(0, page))?)
+}
+
+/// Prints the report of a sampling.
+fn print(
+    args: &TrainArgs,
+    (sampled, account): (&Sampled, &Account),
+    topics: Option<&Topics>,
+    names: &[String],
+) {
+    let Sampled { documents, tokens, words, sweeps, seconds, transport, .. } = sampled;
+    let speed = *tokens as f64 * f64::from(*sweeps) / seconds;
+    let name = |id: u64| names.get(id as usize).cloned().unwrap_or_else(|| id.to_string());
+    let per_token = topics.map(|t| t.log_likelihood / t.tokens as f64);
+    if args.json {
+        let topic = |(tokens, words): &(u64, Vec<(u64, u64)>)| {
+            let words: Vec<Value> = words.iter().map(|&(id, n)| json!([name(id), n])).collect();
+            json!({"tokens": tokens, "words": words})
+        };
+        let topic_objects: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
+        let mut object = json!({
+                "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
+                "seconds": seconds, "tokens_per_second": speed, "transport": transport,
+                "staleness": staleness(&sampled.pulls_by_staleness), "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
+                "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
+                "all_tokens": topics.map(|t| t.tokens), "topics": topic_objects,
+        });
+        account.put(&mut object);
+        return say!("{object}");
+    }
+    say!(
+        "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"
+    );
+    print_steps(&sampled.pulls_by_staleness, (0, 0));
+    let Some(topics) = topics else { return };
+    say!("likelihood   {:.0}, {:.6} a token", topics.log_likelihood, per_token.unwrap_or(f64::NAN));
+    for (number, (tokens, words)) in topics.topics.iter().enumerate() {
+        let words: Vec<String> = words.iter().map(|&(id, _)| name(id)).collect();
+        say!("topic {number:<6} {tokens:>8} tokens  {}", words.join(" "));
+    }
+}

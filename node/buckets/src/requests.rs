@@ -1,0 +1,122 @@
+//! A thread that sends the requests of a bucket, so that callers can wait for each of them, or go on meanwhile.
+
+use crate::limits::BUCKET_CALL;
+use object_store::Error;
+use std::future::Future;
+use std::io::ErrorKind::PermissionDenied;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+use std::{fmt, io};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+/// The thread. It ends when this is dropped.
+pub(crate) struct Requests {
+    handle: Handle,
+    /// Dropping it ends the thread.
+    _running: oneshot::Sender<()>,
+}
+
+impl fmt::Debug for Requests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Requests")
+    }
+}
+
+/// A request whose answer has not been taken. Dropped, it is given up: it is not sent again.
+pub(crate) struct Pending<T> {
+    answer: Receiver<Result<T, Error>>,
+    request: AbortHandle,
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        self.request.abort(); // without an effect if it is answered
+    }
+}
+
+impl Requests {
+    pub(crate) fn start() -> io::Result<Requests> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (handle, (running, ended)) = (runtime.handle().clone(), oneshot::channel());
+        let run = move || {
+            // The sender is only dropped.
+            let _ = runtime.block_on(ended);
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        };
+        std::thread::Builder::new().name("bucket".into()).spawn(run)?;
+        Ok(Requests { handle, _running: running })
+    }
+
+    /// Sends a request.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Pending<T> {
+        let (send, answer) = sync_channel(1);
+        let request = self.handle.spawn(async move {
+            // A caller that has gone needs no answer.
+            let _ = send.send(request.await);
+        });
+        Pending { answer, request: request.abort_handle() }
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> io::Result<T> {
+        self.begin(request).wait()
+    }
+}
+
+impl<T> Pending<T> {
+    /// Waits for the answer.
+    pub(crate) fn wait(self) -> io::Result<T> {
+        match self.answer.recv_timeout(BUCKET_CALL) {
+            Ok(answer) => answer.map_err(in_words),
+            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!(
+                    "the object store gave no answer for {} s: look at the network",
+                    BUCKET_CALL.as_secs()
+                ),
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(io::Error::other("the thread that sends requests has ended"))
+            }
+        }
+    }
+}
+
+/// What the texts of stores say of a bucket that does not exist.
+const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"];
+
+const CREDENTIALS: &str = "; look at the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
+                           GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket";
+
+/// What they say where credentials are refused. The client does not tell such an answer to every kind of request from
+/// other errors.
+const REFUSED: [&str; 5] =
+    ["401 Unauthorized", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
+
+/// An error of a store, with what to do.
+pub(crate) fn in_words(error: Error) -> io::Error {
+    let text = error.to_string();
+    let (kind, remedy) = match &error {
+        _ if NO_BUCKET.iter().any(|words| text.contains(words)) => {
+            (io::ErrorKind::Other, "; there is no such bucket: make it, or correct the URL or the endpoint")
+        }
+        Error::NotFound { .. } => (io::ErrorKind::NotFound, ""),
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => (io::ErrorKind::AlreadyExists, ""),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (PermissionDenied, CREDENTIALS),
+        Error::NotSupported { .. } | Error::NotImplemented { .. } => (
+            io::ErrorKind::Unsupported,
+            "; checkpoints need an object store that can write an object only if it is absent (If-None-Match)",
+        ),
+        _ if REFUSED.iter().any(|words| text.contains(words)) => (PermissionDenied, CREDENTIALS),
+        _ => (io::ErrorKind::Other, "; look at the endpoint and the network"),
+    };
+    io::Error::new(kind, format!("{text}{remedy}"))
+}

@@ -1,0 +1,119 @@
+//! Reads the rows of a cut in slices between requests, and gives them to the writer.
+
+use crate::counters::cut::CutCounters;
+use crate::cuts::cut_writer::{CutBlock, CutFileId, CutWriter, WriterState};
+use crate::limits::CUT_SAVED_BYTES_MAX;
+use crate::tables::server_tables::ServerTables;
+use crate::tables::table_list::TableList;
+use gannet_core::{CutProgress, Shards};
+use std::time::Duration;
+
+/// A cut that is being written.
+pub(crate) struct Writing {
+    pub(crate) writer: CutWriter,
+    /// The shards that are not read to their end: table on this thread, shard, floats of a row.
+    pub(crate) left: Vec<(CutFileId, u32)>,
+    /// A block that the writer could not take yet.
+    pub(crate) waiting: Option<CutBlock>,
+}
+
+/// What a thread's turn of writing came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutTurn {
+    /// There is nothing to write.
+    Idle,
+    /// There is more to write at once.
+    More,
+    /// The writer is behind.
+    Behind,
+}
+
+impl ServerTables {
+    /// Writes a slice of the cut. `clock` says what time it is.
+    pub(crate) fn write_cut(&mut self, clock: impl Fn() -> Duration) -> CutTurn {
+        let counters = &self.counters.threads[self.thread as usize].cuts;
+        let Some(writing) = self.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+            return CutTurn::Idle;
+        };
+        let from = clock();
+        let saved = |tables: &TableList| -> usize {
+            tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
+        };
+        let before = saved(&self.all);
+        let turn = writing.turn(&mut self.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
+        counters.saved_bytes.set(saved(&self.all) as u64);
+        if turn != CutTurn::Idle {
+            counters.slices.observe(clock().saturating_sub(from), 1);
+        }
+        self.group_changed |= before > CUT_SAVED_BYTES_MAX;
+        turn
+    }
+}
+
+impl Writing {
+    /// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
+    fn turn(&mut self, tables: &mut TableList, saved: bool, counters: &CutCounters) -> CutTurn {
+        self.writer.look();
+        if let Some(block) = self.waiting.take()
+            && let Err(block) = self.writer.put(block)
+        {
+            self.waiting = Some(block);
+            return CutTurn::Behind;
+        }
+        if !matches!(self.writer.state(), WriterState::Writing { .. }) {
+            self.left.clear();
+            tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
+            return CutTurn::Idle;
+        }
+        if saved {
+            for place in (0..self.left.len()).rev() {
+                if self.read(tables, place, 0, counters) == CutTurn::Behind {
+                    return CutTurn::Behind;
+                }
+            }
+        }
+        match self.left.len() {
+            // A server without threads comes back for the next block.
+            0 if self.writer.has_turns() => CutTurn::Behind,
+            0 => CutTurn::Idle,
+            _ => self.read(tables, 0, self.writer.slice_bytes(), counters),
+        }
+    }
+
+    /// Reads about so many bytes of one of the shards that are left, and all its saved rows.
+    fn read(
+        &mut self,
+        tables: &mut TableList,
+        place: usize,
+        bytes: usize,
+        counters: &CutCounters,
+    ) -> CutTurn {
+        let (file, floats) = self.left[place];
+        let Some(shards) = tables.get_mut(file.table as usize).and_then(|table| table.shards.as_mut()) else {
+            self.writer.fail("a table was dropped while it was written".into());
+            return CutTurn::Idle;
+        };
+        let (mut keys, mut rows) = (Vec::new(), Vec::new());
+        let most = bytes / (8 + 4 * floats as usize);
+        let progress = shards.read_cut(file.shard, most, |block_keys, block_rows| {
+            keys.extend_from_slice(block_keys);
+            rows.extend_from_slice(block_rows);
+        });
+        counters.rows.add(keys.len() as u64);
+        counters.bytes.add((keys.len() * 8 + rows.len() * 4) as u64);
+        let end = progress == CutProgress::End;
+        if end {
+            self.left.swap_remove(place);
+        }
+        if keys.is_empty() && !end {
+            return CutTurn::More;
+        }
+        match self.writer.put(CutBlock { file, keys, rows, end }) {
+            Ok(()) => CutTurn::More,
+            Err(block) => {
+                self.waiting = Some(block);
+                CutTurn::Behind
+            }
+        }
+    }
+}

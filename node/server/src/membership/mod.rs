@@ -1,0 +1,432 @@
+//! The membership of a server: it asks the coordinator who owns the shards of each *place*, and keeps or takes places.
+//!
+//! A place is the part of one server in all tables: server `i` of `n`. A server begins with the place that is its own,
+//! if nobody has it, or as a backup with none. It takes the place of each server that dies, if it has all of its rows.
+//! A place has two keys in the coordinator:
+//! - `JOB/owner/i` exists as long as the lease of the owner. Only who made it may write the other key.
+//! - `JOB/place/i` has the owner's address, the epoch, and the backups that have everything that was acknowledged
+//!   ([`PlaceV3`]). It changes by compare-and-set.
+//!
+//! Each server also has a key `JOB/server/ADDR` with a lease of its own: the registry, from which owners choose their
+//! backups.
+//!
+//! An owner says nothing to anybody when its lease may have ended. It keeps its own lease shorter than the coordinator
+//! does. Whether a push is lost does not depend on clocks: an owner acknowledges only what all backups of the key have,
+//! and only these may take its place.
+
+pub(crate) mod admission;
+pub(crate) mod agreement;
+pub(crate) mod folder;
+pub(crate) mod forgetting;
+pub(crate) mod founding;
+pub(crate) mod keeping;
+pub(crate) mod kept;
+pub(crate) mod registry;
+pub(crate) mod retaking;
+pub(crate) mod rounds;
+pub(crate) mod run_leases;
+pub(crate) mod slots;
+pub(crate) mod standing;
+pub(crate) mod undone;
+
+use crate::limits::serving_time;
+use crate::membership::admission::JobIdentity;
+use crate::membership::agreement::mode_of;
+use crate::membership::founding::{Loading, OnServerLoss, Vacancy};
+use crate::membership::kept::Kept;
+use crate::membership::rounds::Owners;
+use crate::membership::run_leases::RunLeases;
+use crate::membership::slots::Slot;
+use crate::membership::standing::{Promotion, Standing};
+use crate::replication::ReplicationMode;
+use crate::replication::slot::BackupLink;
+use crate::server::ServerConfig;
+use crate::thread::turn::ThreadQueues;
+use gannet_transport::{Net, Waker};
+use gannet_wire::coordinator::{Coordinator, CoordinatorError};
+use gannet_wire::limits::WARNINGS_TIME;
+use gannet_wire::messages::control::{GenerationV2, PlaceV3};
+use gannet_wire::place_keys::PlaceKeys;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which place a server begins with, and where the job's places are known.
+#[derive(Clone)]
+pub struct MembershipConfig {
+    /// Says who owns what.
+    pub coordinator: Arc<dyn Coordinator>,
+    /// The name of the job: the first part of its keys.
+    pub job: String,
+    /// Which of the job's servers, and of how many.
+    pub place: (u32, u32),
+    /// The addresses of the job's servers in the order of places, as all its processes were told. A server of another
+    /// job with the same name has others, and is refused.
+    pub servers: Vec<String>,
+    /// The address at which workers reach this server.
+    pub addr: String,
+    /// This server has no place of its own: it only takes the place of a server that dies.
+    pub is_backup: bool,
+    /// How many backups each of its places is to have. More are kept if [`ServerConfig::backups`] names more.
+    pub backups: usize,
+    /// How long the coordinator waits for a sign of the owner before a backup takes its place.
+    pub lease: Duration,
+    /// How long the coordinator knows the job when all its servers are gone. If one of them has a data folder, it knows
+    /// the job until [`forget_places`].
+    pub kept: Duration,
+    /// What becomes of a place whose rows are gone. All servers of the job have the same.
+    pub on_server_loss: OnServerLoss,
+}
+
+/// What a coordinator knows of a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceStatus {
+    /// The address of the server that has it, or had it last.
+    pub owner: String,
+    /// Raised with each owner.
+    pub epoch: u64,
+    /// How often the job had gone back to a checkpoint when its rows were begun.
+    pub generation: u64,
+    /// The owner has all rows. A backup that takes the place has not, at first.
+    pub ready: bool,
+    /// The owner has a lease: it was heard of within the time of that.
+    pub has_lease: bool,
+    /// The addresses of the backups that have everything that was acknowledged.
+    pub backups: Vec<String>,
+    /// For what the answers of the owner wait.
+    pub replication: ReplicationMode,
+}
+
+/// What a coordinator knows of place `place` of a job. `None`: no server has had the place.
+///
+/// # Errors
+/// The coordinator gave no answer.
+pub fn place(
+    coordinator: &dyn Coordinator,
+    job: &str,
+    place: u32,
+) -> Result<Option<PlaceStatus>, CoordinatorError> {
+    let keys = PlaceKeys::new(job, place);
+    let has_lease = coordinator.get(&keys.owner)?.is_some();
+    let status = |(place, _): (PlaceV3, u64)| {
+        let PlaceV3 { owner, epoch, generation, ready, backups, is_async, .. } = place;
+        let backups = backups.into_iter().map(|(addr, _)| addr).collect();
+        let replication = mode_of(is_async);
+        PlaceStatus { owner, epoch, generation, ready, has_lease, backups, replication }
+    };
+    Ok(keys.get(coordinator)?.map(status))
+}
+
+/// What a server is to a place.
+pub(crate) enum Role {
+    /// It takes the place if nobody has it and this server has all of its rows, or nobody has them.
+    Backup { vacancy: Option<Vacancy> },
+    Owner {
+        lease: u64,
+        place: PlaceV3,
+        version: u64,
+        /// The lease was granted or kept in this round, so no other server has the place.
+        may_write: bool,
+    },
+}
+
+impl Role {
+    const BACKUP: Role = Role::Backup { vacancy: None };
+
+    fn is_owner(&self) -> bool {
+        matches!(self, Role::Owner { .. })
+    }
+}
+
+/// Who has the lease of a place.
+enum LeaseHolder {
+    /// This server. The lease, and when it ends.
+    Here(u64, Duration),
+    /// This server, by an earlier call whose answer was lost. The lease will end.
+    Lost,
+    /// Another server.
+    Other,
+}
+
+/// Why a membership is over.
+pub(crate) struct Deposed(String);
+
+/// The outcome of a step: the coordinator may give no answer, and another server may own the place.
+type StepOutcome<T> = Result<Result<T, Deposed>, CoordinatorError>;
+
+/// A server's membership. [`Server`](crate::server::Server) runs it on a thread of its own. With a
+/// [`LocalServer`](crate::local::LocalServer) the program runs it.
+pub struct Membership<N: Net> {
+    net: N,
+    config: MembershipConfig,
+    /// Of this server: a random number.
+    incarnation: u64,
+    standing: Arc<Standing>,
+    /// Wakes each thread.
+    threads: Vec<N::Waker>,
+    /// The backup slots, as they are at first.
+    slots: Vec<Slot>,
+    /// How the rows of a place are loaded from a checkpoint. `None`: there are no checkpoints.
+    loading: Option<Loading>,
+    mode: ReplicationMode,
+    /// The places whose owners replicate as this server does.
+    agreed: RefCell<BTreeSet<u32>>,
+    /// The backups of the owner before that may stay, of each place that was taken and is held.
+    kept: RefCell<BTreeMap<u32, Kept>>,
+    identity: JobIdentity,
+    /// The leases of the keys of the job.
+    runs: RunLeases,
+    /// The last warning about each place, and when it was logged.
+    warned: RefCell<BTreeMap<u32, (String, Duration)>>,
+}
+
+impl<N: Net> Membership<N> {
+    /// The membership of a server, if it has one. The queues of each thread are one for each backup slot.
+    pub(crate) fn new(
+        net: &N,
+        config: &ServerConfig,
+        (incarnation, standing): (u64, Option<Arc<Standing>>),
+        (threads, links, queues): (Vec<N::Waker>, &[BackupLink], &[ThreadQueues]),
+        loading: Option<Loading>,
+    ) -> Option<Membership<N>> {
+        let slot = |(at, link): (usize, &BackupLink)| Slot {
+            first: config.backups.get(at).cloned(),
+            shared: link.slot.clone(),
+            queues: queues.iter().map(|of_thread| of_thread[at].clone()).collect(),
+            away: Duration::ZERO,
+            is_leaving: false,
+        };
+        let slots = links.iter().enumerate().map(slot).collect();
+        let (mode, agreed, warned) = (config.replication, RefCell::default(), RefCell::default());
+        let kept = RefCell::default();
+        let runs = RunLeases::default();
+        let (net, config) = (net.clone(), config.membership.clone()?);
+        let (standing, identity) = (standing?, JobIdentity::new(&config.servers));
+        Some(Membership {
+            net,
+            config,
+            incarnation,
+            standing,
+            threads,
+            slots,
+            loading,
+            mode,
+            agreed,
+            kept,
+            identity,
+            runs,
+            warned,
+        })
+    }
+
+    fn end(&self, place: u32, why: &str) {
+        tracing::error!(place, why, "this server may not own its shards: it ends");
+        self.standing.depose(&format!("place {place}: {why}"));
+        self.wake();
+    }
+
+    /// Warns about a place. What was said a moment ago is not said again, although it is tried again.
+    fn warn(&self, place: u32, text: String) {
+        let (mut warned, now) = (self.warned.borrow_mut(), self.net.now());
+        let is_new = warned.get(&place).is_none_or(|(last, at)| *last != text || now - *at >= WARNINGS_TIME);
+        if is_new {
+            tracing::warn!(place, "{text}");
+            warned.insert(place, (text, now));
+        }
+    }
+
+    fn wake(&self) {
+        self.threads.iter().for_each(Waker::wake);
+    }
+
+    /// One step. Returns what the server is then, also when the coordinator gave no answer.
+    fn step(
+        &self,
+        keys: &PlaceKeys,
+        role: Role,
+        (now, owners): (GenerationV2, &Owners),
+    ) -> (Role, StepOutcome<()>) {
+        match role {
+            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, (now, owners)) {
+                Ok(Ok(taken)) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
+                Ok(Err(deposed)) => (Role::BACKUP, Ok(Err(deposed))),
+                Err(error) => {
+                    let vacancy = vacancy.map(|vacancy| Vacancy { at: None, ..vacancy });
+                    (Role::Backup { vacancy }, Err(error))
+                }
+            },
+            Role::Owner { place, .. } if place.generation < now.number => {
+                let checkpoint = match now.checkpoint {
+                    Some(number) => format!("checkpoint {number}"),
+                    None => "the beginning, because it has no checkpoint".into(),
+                };
+                self.report_undone(now);
+                let why = format!(
+                    "the rows of another place are gone, and the job goes back to {checkpoint}: start it again"
+                );
+                (Role::BACKUP, Ok(Err(Deposed(why))))
+            }
+            Role::Owner { mut lease, mut place, mut version, .. } => {
+                let kept = self.keep(keys, &mut lease, &mut place, &mut version);
+                let may_write = matches!(kept, Ok(Ok(true)));
+                (Role::Owner { lease, place, version, may_write }, kept.map(|kept| kept.map(|_| ())))
+            }
+        }
+    }
+
+    /// Looks at a place that this server does not own, and takes it if it may. `owners`: those that have a lease.
+    fn watch(
+        &self,
+        keys: &PlaceKeys,
+        vacancy: &mut Option<Vacancy>,
+        (generation, owners): (GenerationV2, &Owners),
+    ) -> StepOutcome<Option<Role>> {
+        let coordinator = &*self.config.coordinator;
+        match owners.get(&keys.owner) {
+            // An earlier step of this server has made the key, and then had no answer.
+            Some(owner) if *owner == self.incarnation.to_le_bytes() => return Ok(Ok(None)),
+            Some(holder) => {
+                *vacancy = None;
+                if self.has_folder_rows(keys) {
+                    let known = keys.get(coordinator)?;
+                    if let Err(deposed) = self.look_into_folder(keys, known.as_ref(), generation) {
+                        return Ok(Err(deposed));
+                    }
+                }
+                return self.must_agree(keys, holder).map(|agrees| agrees.map(|()| None));
+            }
+            None => {}
+        }
+        self.agreed.borrow_mut().remove(&keys.number);
+        let (now, known) = (self.net.now(), keys.get(coordinator)?);
+        let has_rows = match self.look_into_folder(keys, known.as_ref(), generation) {
+            Ok(Ok(has_rows)) => has_rows,
+            // It tries again.
+            Ok(Err(())) => return Ok(Ok(None)),
+            Err(deposed) => return Ok(Err(deposed)),
+        };
+        let version = known.as_ref().map_or(0, |(_, version)| *version);
+        let begun = vacancy.filter(|vacancy| vacancy.version == version);
+        let begun = begun.unwrap_or(Vacancy { seen: Duration::ZERO, at: None, version });
+        let begun = *vacancy.insert(begun.goes_on(now, self.config.lease));
+        let taken = match known {
+            Some((place, _)) if self.has_all(&place) && place.generation == generation.number => {
+                self.take_over(keys)?
+            }
+            Some(seen) if has_rows => self.take_again(keys, seen, generation)?,
+            Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {
+                self.found(keys, Some((place, version)), generation)?
+            }
+            None if self.is_home(keys) => self.found(keys, None, generation)?,
+            _ => None,
+        };
+        Ok(Ok(taken))
+    }
+
+    /// Whether this server is a backup that has all that the owner of a place has acknowledged.
+    fn has_all(&self, place: &PlaceV3) -> bool {
+        place.backups.iter().any(|(_, incarnation)| *incarnation == self.incarnation)
+    }
+
+    /// Makes the key that says who has the lease, if nobody has it.
+    fn acquire(&self, keys: &PlaceKeys) -> Result<LeaseHolder, CoordinatorError> {
+        let (coordinator, from) = (&self.config.coordinator, self.net.now());
+        let lease = coordinator.grant(self.config.lease)?;
+        let own = self.incarnation.to_le_bytes();
+        if coordinator.compare_and_set(&keys.owner, 0, &own, Some(lease))?.is_some() {
+            return Ok(LeaseHolder::Here(lease, self.until(from)));
+        }
+        let holder = coordinator.get(&keys.owner)?;
+        let is_own = holder.is_none_or(|holder| holder.value == own);
+        Ok(if is_own { LeaseHolder::Lost } else { LeaseHolder::Other })
+    }
+
+    /// When a lease ends for its owner that was granted or kept alive after `from`.
+    fn until(&self, from: Duration) -> Duration {
+        from + serving_time(self.config.lease)
+    }
+
+    fn set(&self, keys: &PlaceKeys, version: u64, place: &PlaceV3) -> Result<Option<u64>, CoordinatorError> {
+        self.config.coordinator.compare_and_set_all(&[self.write_of(keys, version, place)])
+    }
+
+    /// Why this server has a place no more, by what the coordinator knows of it.
+    fn deposed(&self, keys: &PlaceKeys) -> Result<Deposed, CoordinatorError> {
+        Ok(Deposed(match keys.get(&*self.config.coordinator)? {
+            Some((PlaceV3 { owner, epoch, .. }, _)) => {
+                format!("{owner} has taken the place, in epoch {epoch}: start this server again, it then begins as a backup")
+            }
+            None => "the coordinator does not know the place any more: it was started again without what it knew (give \
+                     it --data-dir)"
+                .into(),
+        }))
+    }
+
+    /// What the coordinator knows of the place, if this server has it.
+    fn own_place(&self, keys: &PlaceKeys) -> Result<Option<(PlaceV3, u64)>, CoordinatorError> {
+        let of = |(place, _): &(PlaceV3, u64)| place.incarnation == self.incarnation;
+        Ok(keys.get(&*self.config.coordinator)?.filter(of))
+    }
+
+    /// Takes a place that has no owner. This backup has all that was acknowledged.
+    fn take_over(&self, keys: &PlaceKeys) -> Result<Option<Role>, CoordinatorError> {
+        let LeaseHolder::Here(lease, until) = self.acquire(keys)? else { return Ok(None) };
+        // The owner before may have changed its backups until the key was made.
+        let place = keys.get(&*self.config.coordinator)?;
+        let Some((before, version)) = place.filter(|(place, _)| self.has_all(place)) else { return Ok(None) };
+        let (owner, epoch, incarnation) = (self.config.addr.clone(), before.epoch + 1, self.incarnation);
+        // The other backups may take the place until this one is ready, and so may the owner before, if it comes back
+        // with the rows in its folder.
+        let mut backups = before.backups.clone();
+        if before.ready {
+            backups.push((before.owner.clone(), before.incarnation));
+        }
+        let place = PlaceV3 { epoch, owner, incarnation, ready: false, backups, ..before.clone() };
+        let Some(version) = self.set(keys, version, &place)? else { return Ok(None) };
+        let (server, servers) = (keys.number, self.config.place.1);
+        let is_held = self.keep_backups(keys, &before.backups);
+        let has_all_since = Some(place.since);
+        self.standing.promote(Promotion { server, servers, epoch, has_all_since, is_held }, None);
+        self.standing.own((keys.number, place.epoch), until);
+        self.wake();
+        Ok(Some(Role::Owner { lease, place, version, may_write: true }))
+    }
+
+    /// Tells the others that this server serves, once all its threads have taken the place.
+    fn become_ready(&self, keys: &PlaceKeys, place: &mut PlaceV3, version: &mut u64) -> StepOutcome<()> {
+        match self.standing.outcome(keys.number, self.threads.len()) {
+            None => return Ok(Ok(())),
+            Some(Err(why)) => return Ok(Err(Deposed(why))),
+            Some(Ok(_)) => {}
+        }
+        let backups = self.kept_backups(keys)?;
+        let epoch = self.standing.epoch(keys.number);
+        let since = if backups.is_empty() { epoch } else { place.since };
+        let ready = PlaceV3 { ready: true, backups, since, ..place.clone() };
+        match self.set(keys, *version, &ready)? {
+            Some(at) => (*place, *version) = (ready, at),
+            // The answer to an earlier write was lost, or another backup has taken the place.
+            None => match self.own_place(keys)? {
+                Some(now) => (*place, *version) = now,
+                None => {
+                    let why = "another backup has taken the place: start this server again".to_owned();
+                    return Ok(Err(Deposed(why)));
+                }
+            },
+        }
+        if place.ready {
+            self.standing.note_ready(keys.number);
+            if place.since == epoch {
+                self.end_hold(keys);
+            }
+            self.wake();
+            let (PlaceV3 { epoch, .. }, place, rows) = (&*place, keys.number, self.whereabouts(keys));
+            match *epoch {
+                1 => tracing::info!(place, epoch, rows, "this server owns the shards"),
+                _ => tracing::warn!(place, epoch, rows, "this server owns the shards now"),
+            }
+        }
+        Ok(Ok(()))
+    }
+}

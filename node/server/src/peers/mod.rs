@@ -1,0 +1,4 @@
+//! What a server knows of whoever asks.
+
+pub(crate) mod keysets;
+pub(crate) mod memory;

@@ -1,0 +1,387 @@
+//! Pulls, pushes and scans: the frames that move rows. The handlers read requests and write answers in place.
+
+use crate::counters::table::TableCounters;
+use crate::peers::keysets::{Keyset, Keysets};
+use crate::replication::Replication;
+use crate::requests::cached_pulls;
+use crate::steps::group::is_data;
+use crate::steps::step_sums::IncomingPush;
+use crate::tables::server_tables::ServerTables;
+use crate::tables::table_list::{NO_SHARD, TableList, place_of};
+use bytemuck::{cast_slice, cast_slice_mut};
+use gannet_core::{Applied, CachedVersion, ChangedKeys, NewerRow, PushError, PushName, PushOptions, Shards};
+use gannet_transport::limits::padded;
+use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
+use gannet_wire::frames::declare::{FrameError, FrameKind};
+use gannet_wire::frames::f16;
+use gannet_wire::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_ends};
+use gannet_wire::frames::word::unpair;
+use gannet_wire::incarnation::NO_INCARNATION;
+use gannet_wire::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
+use gannet_wire::refusal::Refusal;
+
+/// The outcome of handling a request.
+pub(crate) type RequestOutcome = Result<(), RequestFailure>;
+
+/// Why a request has no answer yet, or is refused.
+pub(crate) enum RequestFailure {
+    /// The out queue has no space for the answer. The request stays in the receive buffer.
+    Full,
+    /// The request waits for other workers that keep step over this table. It stays in the receive buffer.
+    Parked(u32),
+    /// The request is refused.
+    Refused(Refusal, String),
+}
+
+impl From<Full> for RequestFailure {
+    fn from(_: Full) -> RequestFailure {
+        RequestFailure::Full
+    }
+}
+
+impl From<FrameError> for RequestFailure {
+    fn from(error: FrameError) -> RequestFailure {
+        RequestFailure::Refused(Refusal::Malformed, error.to_string())
+    }
+}
+
+/// A refusal with this text.
+pub(crate) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, RequestFailure> {
+    Err(RequestFailure::Refused(refusal, text.into()))
+}
+
+/// An answer that has no payload.
+pub(crate) enum BulkReply {
+    Now(Head),
+    /// The answer goes out when the step of this push has been applied.
+    Later {
+        table: u32,
+        step: u64,
+        rows: u32,
+        not_finite: u32,
+    },
+}
+
+/// The worker of a session, and whether its pushes are accepted.
+pub(crate) struct Pusher {
+    pub(crate) pusher: u64,
+    pub(crate) incarnation: u64,
+    /// The tables whose shards all know this pusher, and 1: each at its place in the list of tables.
+    pub(crate) introduced: Vec<u64>,
+    /// The session's number.
+    pub(crate) session: u32,
+    /// A push was refused, and the worker will resend it. A later push must not be applied first: the resend would look
+    /// like a duplicate.
+    pub(crate) blocked: bool,
+    /// The tables over which the worker keeps step with others, each with the worker's rank.
+    pub(crate) ranks: Vec<(u32, u32)>,
+}
+
+impl Pusher {
+    /// Refuses a fenced worker, whatever name its push has. Before the worker's first push to a table, introduces the
+    /// pusher to the table's shards.
+    pub(crate) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
+        let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());
+        if !self.is_introduced(table) {
+            shards.introduce_pusher(self.pusher, self.incarnation).map_err(refused)?;
+            let place = place_of(table);
+            self.introduced.resize(self.introduced.len().max(place + 1), 0);
+            self.introduced[place] = u64::from(table) + 1;
+        }
+        shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
+    }
+
+    /// Whether the worker has pushed to a table, or keeps step over it.
+    pub(crate) fn is_of(&self, table: u32) -> bool {
+        self.is_introduced(table) || self.rank(table).is_some()
+    }
+
+    #[inline]
+    fn is_introduced(&self, table: u32) -> bool {
+        self.introduced.get(place_of(table)).is_some_and(|known| *known == u64::from(table) + 1)
+    }
+
+    /// Refuses a session without an incarnation: it may not push.
+    pub(crate) fn must_have_incarnation(&self) -> Result<(), RequestFailure> {
+        if self.incarnation == NO_INCARNATION {
+            let text = "this session has no incarnation (0), so it may not push: allocate one when the worker starts";
+            return refuse(Refusal::Name, text);
+        }
+        Ok(())
+    }
+
+    /// The worker's rank among those that keep step over a table.
+    pub(crate) fn rank(&self, table: u32) -> Option<u32> {
+        self.ranks.iter().find(|(of, _)| *of == table).map(|(_, rank)| *rank)
+    }
+
+    /// Notes that the worker keeps step over a table, with this rank.
+    pub(crate) fn enter(&mut self, table: u32, rank: u32) {
+        self.ranks.retain(|(of, _)| *of != table);
+        self.ranks.push((table, rank));
+    }
+}
+
+/// The shards of a table, and its counters.
+pub(crate) fn shards(
+    tables: &mut TableList,
+    table: u32,
+) -> Result<(&mut Shards, &TableCounters), RequestFailure> {
+    if tables.get(table as usize).is_none() {
+        return tables.refuse_number(table);
+    }
+    let known = &mut tables[table as usize];
+    match &mut known.shards {
+        Some(shards) => Ok((shards, &known.counters)),
+        None => refuse(Refusal::WrongShard, NO_SHARD),
+    }
+}
+
+/// Checks a request against the limits, and checks that its payload has the `bytes` that its head announces.
+pub(crate) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> RequestOutcome {
+    let got = frame.payload.len();
+    if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
+        let text = format!(
+            "{keys} keys with an answer of {answer} bytes: the limits are {PART_KEYS_MAX} and {PART_BYTES_MAX}"
+        );
+        return refuse(Refusal::Limit, text);
+    }
+    if got != padded(bytes) {
+        return refuse(Refusal::Malformed, format!("a payload of {got} bytes where {bytes} were announced"));
+    }
+    Ok(())
+}
+
+/// Answers a pull. The rows are written straight into the out queue. Weights that the worker takes as f16 are rounded
+/// there, unless one of them does not fit: then all of the answer's are f32.
+pub(crate) fn pull(
+    frame: &Frame<'_>,
+    tables: &mut ServerTables,
+    keysets: &mut Keysets,
+    pusher: &Pusher,
+    scratch: &mut RequestBuffers,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let request = PullFrame::decode(&frame.head)?;
+    let admitted = |clock| tables.admit_pull(request.table, clock, pusher);
+    let lowest = request.clock.map(admitted).transpose()?;
+    if request.newer {
+        return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
+    }
+    let found = &mut scratch.found;
+    let (shards, counters) = shards(&mut tables.all, request.table)?;
+    let count = request.keys as usize;
+    let floats = shards.schema().read_floats_of(request.read, request.segments);
+    let floats =
+        floats.map_err(|error| RequestFailure::Refused(Refusal::of_pull(&error), error.to_string()))?;
+    let rows = count * floats * 4;
+    let bytes = rows + if request.slots { count * 4 } else { 0 };
+    check_lengths(frame, count, count * 8, bytes)?;
+    let keys: &[u64] = cast_slice(&frame.payload[..count * 8]);
+    let (out, places) = transmit.reserve(bytes).ok_or(Full)?.split_at_mut(rows);
+    let out: &mut [f32] = cast_slice_mut(out);
+    // A worker that gets the slots needs no keyset.
+    let keep = if request.slots { 0 } else { request.keep };
+    let keyset = keep.checked_sub(1).and_then(|place| keysets.begin(place, request.table, count));
+    let kept = if keyset.is_some() { request.keep } else { 0 };
+    let pulled = match keyset {
+        Some(keyset) => {
+            keyset.keys.extend_from_slice(keys);
+            shards.pull_segments(keys, request.read, request.segments, out, Some(&mut keyset.slots))
+        }
+        None if request.slots => {
+            found.clear();
+            shards.pull_segments(keys, request.read, request.segments, out, Some(found))
+        }
+        None => shards.pull_segments(keys, request.read, request.segments, out, None),
+    };
+    if let Err(error) = pulled {
+        return refuse(Refusal::of_pull(&error), error.to_string());
+    }
+    if request.slots {
+        places[..count * 4].copy_from_slice(cast_slice(found));
+    }
+    counters.pulled_rows.add(count as u64);
+    let f16 = request.f16 && f16::fit(out);
+    if f16 {
+        f16::narrow_in_place(out);
+    }
+    let answer = RowsFrame { f16, ..RowsFrame::to(&request, kept, lowest) };
+    transmit.commit(answer.encode(frame.head.id), if f16 { rows / 2 } else { bytes });
+    Ok(())
+}
+
+/// The keyset that a push names, if it names one. The keyset must have this number of keys.
+fn named_keyset<'a>(
+    request: &PushFrame,
+    keys: usize,
+    keysets: &'a mut Keysets,
+    pusher: &mut Pusher,
+) -> Result<Option<&'a mut Keyset>, RequestFailure> {
+    if request.keyset == 0 {
+        return Ok(None);
+    }
+    let (session, place) = unpair(request.keyset);
+    let own = session == pusher.session;
+    let keyset = if own { keysets.get(place.wrapping_sub(1), request.table, keys) } else { None };
+    if keyset.is_none() {
+        pusher.blocked = true;
+        return refuse(Refusal::NoKeyset, format!("keyset {:#x} is not kept here", request.keyset));
+    }
+    Ok(keyset)
+}
+
+/// The name by which shards remember a push, and the clock of its learning rates. Both are the worker's own, or those
+/// that a push of data brings.
+fn push_name(
+    request: &PushFrame,
+    named: Option<&[u64; 3]>,
+    pusher: &Pusher,
+) -> Result<(PushName, u64), RequestFailure> {
+    let (seq, row) = (request.seq, request.row);
+    let own = PushName { pusher: pusher.pusher, incarnation: pusher.incarnation, seq, row };
+    let (name, clock) = match named {
+        Some(&[of, incarnation, clock]) => (PushName { pusher: of, incarnation, ..own }, clock),
+        None => (own, own.seq),
+    };
+    // Shards remember pushes of data apart from those of workers.
+    if request.named != is_data(name.pusher) {
+        return refuse(Refusal::Name, format!("pusher {:#x} is not a pusher of data", name.pusher));
+    }
+    Ok((name, clock))
+}
+
+/// Applies a whole push, or stores it until its step is applied.
+pub(crate) fn push(
+    frame: &Frame<'_>,
+    tables: &mut ServerTables,
+    keysets: &mut Keysets,
+    pusher: &mut Pusher,
+    scratch: &mut RequestBuffers,
+    transmit: &mut Transmit,
+) -> Result<BulkReply, RequestFailure> {
+    let request = PushFrame::decode(&frame.head)?;
+    pusher.must_have_incarnation()?;
+    if pusher.blocked {
+        return refuse(Refusal::Blocked, "an earlier push of this session was refused");
+    }
+    let stored = tables.stores_pushes(request.table, pusher);
+    let ServerTables { all, cuts, replication, .. } = tables;
+    let (shards, counters) = shards(all, request.table)?;
+    let count = request.keys as usize;
+    let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
+    check_lengths(frame, count, layout.bytes(), layout.f32_bytes() + count * 12)?;
+    // Space for the acknowledgement comes first: an applied push is always acknowledged.
+    transmit.reserve(0).ok_or(Full)?;
+    let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
+    let keyset = named_keyset(&request, layout.in_keyset, keysets, pusher)?;
+    let RequestBuffers { keys: merged, found, rows, .. } = scratch;
+    let values = values.floats(rows);
+    let (keys, keyset) = match keyset {
+        Some(keyset) if request.some => {
+            let keyset_rows = (&keyset.keys[..], &keyset.slots[..]);
+            merge_keyset(bits, count, keyset_rows, keys, (merged, found));
+            (&merged[..], None)
+        }
+        keyset => (keys, keyset),
+    };
+    let (name, clock) = push_name(&request, named, pusher)?;
+    pusher.enter_table(request.table, shards)?;
+    let is_behind = replication.as_mut().is_some_and(Replication::is_full);
+    if !stored && (is_behind || cuts.holds(request.table, &name, shards)) {
+        return Err(RequestFailure::Parked(request.table));
+    }
+    if stored {
+        let keys = keyset.map_or(keys, |keyset| &keyset.keys);
+        let (write, name) = (request.write, request.named.then_some(name));
+        let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
+        let total = u64::from(request.total);
+        return tables.store_push(
+            request.table,
+            &IncomingPush { write, keys, values, name, total, ends: &ends },
+            pusher,
+        );
+    }
+    let options = PushOptions { clock, total: u64::from(request.total) };
+    let hints = match keyset {
+        Some(Keyset { keys, slots, .. }) => {
+            let pushed = shards.push_at(&name, options, request.write, keys, Some(slots), values);
+            return acknowledge(pushed, frame, pusher, counters);
+        }
+        None if request.slots => {
+            found.clear();
+            found.extend_from_slice(slots);
+            true
+        }
+        None => request.some,
+    };
+    let slots = if hints { Some(&mut found[..]) } else { None };
+    let pushed = shards.push_at(&name, options, request.write, keys, slots, values);
+    acknowledge(pushed, frame, pusher, counters)
+}
+
+/// Answers a push that was applied or refused.
+fn acknowledge(
+    pushed: Result<Applied, PushError>,
+    frame: &Frame<'_>,
+    pusher: &mut Pusher,
+    counters: &TableCounters,
+) -> Result<BulkReply, RequestFailure> {
+    match pushed {
+        Ok(applied) => {
+            counters.count(&applied);
+            Ok(BulkReply::Now(AckFrame::new(applied, 0).encode(frame.head.id)))
+        }
+        Err(error) => {
+            let refusal = Refusal::of_push(&error);
+            pusher.blocked |= refusal.asks_for_resend();
+            refuse(refusal, error.to_string())
+        }
+    }
+}
+
+/// Buffers that requests reuse.
+#[derive(Default)]
+pub(crate) struct RequestBuffers {
+    pub(crate) keys: Vec<u64>,
+    rows: Vec<f32>,
+    /// The slots that a push names or a pull finds.
+    pub(crate) found: Vec<u32>,
+    /// The rows of a pull that the worker has cached, and what the answer reports of each.
+    pub(crate) cached: Vec<CachedVersion>,
+    pub(crate) changes: Vec<NewerRow>,
+    /// The subscribed rows that have changed.
+    pub(crate) changed: ChangedKeys,
+}
+
+/// Answers a page of a shard's rows: the keys, then their floats.
+pub(crate) fn scan(
+    frame: &Frame<'_>,
+    tables: &mut TableList,
+    scratch: &mut RequestBuffers,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let ScanFrame { table, most, shard, from } = ScanFrame::decode(&frame.head)?;
+    let (shards, counters) = shards(tables, table)?;
+    if !shards.set().contains(shard) {
+        return refuse(
+            Refusal::WrongShard,
+            format!("this thread does not own shard {shard}, only {}", shards.set()),
+        );
+    }
+    let floats = shards.schema().floats();
+    let most = (most as usize).clamp(1, gannet_wire::limits::part_keys(floats));
+    let out = transmit.reserve(most * (8 + 4 * floats)).ok_or(Full)?;
+    let RequestBuffers { keys, rows, .. } = scratch;
+    keys.clear();
+    rows.clear();
+    let next = shards.scan(shard, from, most, keys, rows).map_or(u64::MAX, u64::from);
+    let bytes = keys.len() * 8 + rows.len() * 4;
+    out[..keys.len() * 8].copy_from_slice(cast_slice(keys));
+    out[keys.len() * 8..bytes].copy_from_slice(cast_slice(rows));
+    let page = ScannedFrame { rows: keys.len() as u32, floats: floats as u32, next };
+    counters.scanned_rows.add(keys.len() as u64);
+    transmit.commit(page.encode(frame.head.id), bytes);
+    Ok(())
+}

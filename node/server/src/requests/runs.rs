@@ -1,0 +1,79 @@
+//! Requests to the registry of runs, which thread 0 of a server with tables has.
+
+use crate::limits::STATUS_TABLES_MAX;
+use crate::requests::bulk::{RequestFailure, RequestOutcome, refuse};
+use crate::tables::server_tables::{ServerTable, ServerTables, send_answer};
+use gannet_core::Shards;
+use gannet_jobs::runs::registry::Registry;
+use gannet_jobs::scheduler::jobs::Schedulers;
+use gannet_transport::{Frame, Full, Transmit};
+use gannet_wire::frames::declare::FrameKind;
+use gannet_wire::frames::runs::{RunFrame, RunIsFrame};
+use gannet_wire::limits::RUN_BYTES_MAX;
+use gannet_wire::messages::control;
+use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
+use gannet_wire::messages::runs::{RunActionV1, RunReplyV1, RunRequestV1, TableUse};
+use gannet_wire::refusal::Refusal;
+use std::time::Duration;
+
+/// Answers a request about a run.
+pub(crate) fn answer(
+    frame: &Frame<'_>,
+    (runs, scheduler): (Option<&mut Registry>, Option<&mut Schedulers>),
+    session: u32,
+    now: Duration,
+    tables: &ServerTables,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    RunFrame::decode(&frame.head)?;
+    let Some(runs) = runs else {
+        return refuse(Refusal::Unknown, "the registry of runs is in thread 0 of a server that has tables");
+    };
+    if frame.payload.len() > RUN_BYTES_MAX {
+        let bytes = frame.payload.len();
+        return refuse(
+            Refusal::Limit,
+            format!("a request of {bytes} bytes about a run: the limit is {RUN_BYTES_MAX}"),
+        );
+    }
+    let request = match control::open::<RunRequestV1>(frame.payload) {
+        Ok(request) => request,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    // Space for the answer comes first: a decision must reach the worker.
+    transmit.reserve(0).ok_or(Full)?;
+    let report = job_report(&request);
+    let reply = match request.what {
+        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: tables.uses() }),
+        _ => runs.answer(request, session, now, &tables.names()),
+    };
+    let mut reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text));
+    if let Some(scheduler) = scheduler {
+        runs.take_forgotten().iter().for_each(|run| scheduler.forget(run));
+        if let (Ok(RunReplyV1::OrdersV2 { failed, .. }), Some((run, worker, report))) = (&mut reply, report) {
+            *failed = scheduler.note_report(&run, worker, report);
+        }
+    }
+    let reply = reply?;
+    send_answer(frame, RunIsFrame {}, &control::seal(&reply), transmit)
+}
+
+/// What a heartbeat reports of a job, for the scheduler in this thread.
+fn job_report(request: &RunRequestV1) -> Option<(String, WorkerIncarnation, (Progress, Activity))> {
+    let RunActionV1::BeatV2 { beat, .. } = &request.what else { return None };
+    let progress = beat.progress.clone()?;
+    Some((request.name.clone(), request.incarnation, (progress, beat.work)))
+}
+
+impl ServerTables {
+    /// How full the open tables are.
+    fn uses(&self) -> Vec<TableUse> {
+        let of = |table: &ServerTable| TableUse {
+            name: table.schema.name.clone(),
+            pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
+            pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
+        };
+        let open = self.all.iter().filter(|table| !table.schema.name.is_empty());
+        open.take(STATUS_TABLES_MAX).map(of).collect()
+    }
+}

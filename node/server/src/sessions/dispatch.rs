@@ -1,0 +1,220 @@
+//! Dispatch: hands each frame to the handler of its kind, and queues the answer. An answer goes out at once, or behind
+//! the answers that wait for other workers.
+
+use crate::replication::hold::HeldAcks;
+use crate::requests::bulk::{BulkReply, RequestFailure, RequestOutcome};
+use crate::requests::{bulk, copies, images, incarnations, runs, scheduler_rpc, vectors};
+use crate::sessions::pending_replies;
+use crate::sessions::pending_replies::PendingReply;
+use crate::sessions::session::{RequestContext, WorkerState};
+use crate::tables::regions;
+use crate::tables::server_tables::ServerTables;
+use gannet_transport::{Frame, Full, Head, Link, NoOwner, Stream, Transmit};
+use gannet_wire::frames::bulk::{PullFrame, PushFrame, ScanFrame};
+use gannet_wire::frames::coordinator::CoordinateFrame;
+use gannet_wire::frames::cuts::CutFrame;
+use gannet_wire::frames::declare::FrameKind;
+use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
+use gannet_wire::frames::runs::{AllocateFrame, RunFrame};
+use gannet_wire::frames::scheduler::{BookFrame, FeedFrame, JobTableFrame};
+use gannet_wire::frames::session::{HelloFrame, PingFrame, PongFrame, RefusedFrame};
+use gannet_wire::frames::subscriptions::SubscribeFrame;
+use gannet_wire::frames::sync::{AwaitFrame, FenceFrame, JoinFrame, LeaveFrame, TickFrame};
+use gannet_wire::frames::tables::{
+    ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
+};
+use gannet_wire::frames::vectors::VectorFrame;
+use gannet_wire::limits::TEXT_BYTES_MAX;
+use gannet_wire::messages::control;
+use gannet_wire::messages::control::RefusedV1;
+use gannet_wire::refusal::Refusal;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The state that handles a frame, except the session's stream.
+pub(crate) struct RequestHandler<'a, 'b> {
+    pub(crate) context: &'a mut RequestContext<'b>,
+    pub(crate) worker: &'a mut WorkerState,
+    pub(crate) pending: &'a mut VecDeque<PendingReply>,
+    pub(crate) now: Duration,
+    pub(crate) transmit: &'a mut Transmit,
+    /// The acknowledgements that wait for backups.
+    pub(crate) acks: &'a mut HeldAcks,
+}
+
+impl RequestHandler<'_, '_> {
+    /// Handles a frame: answers it at once, or queues its answer.
+    pub(crate) fn dispatch<S: Stream>(&mut self, frame: &Frame<'_>, stream: &mut S) -> RequestOutcome {
+        let RequestHandler {
+            context: RequestContext { tables, scratch, scheduler, .. },
+            worker: WorkerState { pusher, keysets, subscriptions },
+            pending,
+            now,
+            ..
+        } = self;
+        let transmit = &mut *self.transmit;
+        let (now, id) = (*now, frame.head.id);
+        if let Some(table) = pending_replies::before(frame.head.kind, pending) {
+            return Err(RequestFailure::Parked(table));
+        }
+        tables.must_be_asked(frame.head.kind)?;
+        let answered = match frame.head.kind {
+            PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, scratch, transmit),
+            TickFrame::KIND => tables.tick(frame, pusher),
+            FenceFrame::KIND => tables.fence(frame, now),
+            LeaveFrame::KIND => tables.leave(frame, pusher),
+            PingFrame::KIND => PingFrame::decode(&frame.head)
+                .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
+                .map_err(RequestFailure::from),
+            // Answers go out in the order of their requests, and an earlier answer waits for a step.
+            _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
+            PullFrame::KIND => {
+                return bulk::pull(frame, tables, keysets, pusher, scratch, transmit);
+            }
+            SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
+            ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),
+            OpenTableFrame::KIND => return tables.answer_open(frame, pusher, transmit),
+            IdentifyFrame::KIND => return tables.answer_identify(frame, transmit),
+            ConfirmFrame::KIND => return tables.answer_confirm(frame, transmit),
+            VectorFrame::KIND => return vectors::run(frame, tables, pusher, transmit),
+            ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
+            RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
+            StatusFrame::KIND => return tables.answer_status(frame, transmit),
+            ClosePusherFrame::KIND => return tables.answer_close(frame, pusher, transmit),
+            BookFrame::KIND => {
+                let session = pusher.session;
+                return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
+            }
+            AllocateFrame::KIND => {
+                let context = &mut *self.context;
+                let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
+                let is_owner = context.tables.must_be_scheduler();
+                return incarnations::answer(frame, known, is_owner, transmit);
+            }
+            RunFrame::KIND => {
+                let (session, context) = (pusher.session, &mut *self.context);
+                let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
+                return runs::answer(frame, of, session, now, context.tables, transmit);
+            }
+            DropTableFrame::KIND => return tables.answer_drop(frame, pusher, transmit),
+            JobTableFrame::KIND => {
+                return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
+            }
+            FeedFrame::KIND => {
+                return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
+            }
+            kind if copies::are_about(kind) => return tables.answer_copies(frame, pusher.session, transmit),
+            CutFrame::KIND => return self.cut(frame, now),
+            CoordinateFrame::KIND => return tables.answer_coordinate(frame, transmit),
+            AwaitFrame::KIND => return tables.answer_await(frame, now, transmit),
+            JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
+            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
+        };
+        self.reply(id, answered?)
+    }
+
+    /// Takes a step of a checkpoint.
+    fn cut(&mut self, frame: &Frame<'_>, now: Duration) -> RequestOutcome {
+        let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
+        let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
+        tables.answer_cut(frame, &self.worker.pusher, of, now, self.transmit)
+    }
+
+    /// Sends a reply at once, or queues it behind the replies that wait for a step.
+    fn reply(&mut self, id: u64, reply: BulkReply) -> RequestOutcome {
+        match reply {
+            BulkReply::Now(head) if self.pending.is_empty() => {
+                return Ok(send_reply(head, self.context.tables, self.transmit, self.acks)?);
+            }
+            BulkReply::Now(head) => self.pending.push_back(PendingReply::Ready(head)),
+            BulkReply::Later { table, step, rows, not_finite } => {
+                self.pending.push_back(PendingReply::Push { id, table, step, rows, not_finite });
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a request that waits for other workers out of the receive buffer, so that the frames behind it can be
+    /// read.
+    pub(crate) fn put_aside(&mut self, frame: &Frame<'_>, stop: RequestFailure) -> RequestOutcome {
+        let RequestFailure::Parked(table) = stop else { return Err(stop) };
+        match PendingReply::request(frame, table, self.worker.keysets.share(), self.pending) {
+            Some(request) => {
+                self.pending.push_back(request);
+                Ok(())
+            }
+            None => {
+                Err(pending_replies::no_memory(self.context.tables, table, frame.head.kind).unwrap_or(stop))
+            }
+        }
+    }
+
+    /// Answers with a refusal. It queues behind the replies that wait.
+    pub(crate) fn refuse(
+        &mut self,
+        peer: &Arc<str>,
+        head: &Head,
+        refusal: Refusal,
+        text: String,
+    ) -> RequestOutcome {
+        let RequestHandler { context, pending, transmit, .. } = self;
+        let now = (context.now)();
+        if context.tables.is_news(&text, now)
+            && let Some(kept_back) = context.log_limiter.allow(now)
+        {
+            // A user typed flags that do not fit the run. The worker shows the refusal to this user: it is no problem
+            // of the server.
+            let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
+            let (kind, refusal) = (head.kind, refusal.name());
+            match typed {
+                true => tracing::info!(%peer, refusal, kind, text, kept_back, "a request was refused"),
+                false => tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused"),
+            }
+        }
+        if !pending.is_empty() {
+            context.counters.refused[refusal.place()].add(1);
+            pending.push_back(PendingReply::Refused { head: *head, refusal, text });
+            return Ok(());
+        }
+        let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
+        context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
+        sent
+    }
+}
+
+/// Queues a reply without payload. If it is an acknowledgement that is kept apart, keeps it until backups have the
+/// commands on which it depends.
+pub(crate) fn send_reply(
+    reply: Head,
+    tables: &ServerTables,
+    transmit: &mut Transmit,
+    acks: &mut HeldAcks,
+) -> Result<(), Full> {
+    match tables.told_apart().filter(|_| HeldAcks::keeps(&reply)) {
+        Some(told) => acks.keep(told, reply),
+        None => transmit.send(reply)?,
+    }
+    Ok(())
+}
+
+/// Answers the request of this kind and id with the reason for its refusal.
+pub(crate) fn answer_refused(
+    (kind, id): (u16, u64),
+    refusal: Refusal,
+    mut text: String,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    text.truncate(end.unwrap_or(0));
+    let refused = RefusedFrame { code: refusal as u16, kind };
+    Ok(transmit.send_copy(refused.encode(id), &control::seal(&RefusedV1 { text }))?)
+}
+
+/// Tells a peer why its connection ends. The frame is small: a few tries send it, or it is dropped.
+pub(crate) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
+    if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
+        // Whether the frame went out or the link is broken, the connection ends.
+        let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
+    }
+}

@@ -1,0 +1,18 @@
+//! Sessions: how a connection is greeted, and how a frame is taken in.
+
+pub(crate) mod acceptor;
+pub(crate) mod dispatch;
+#[cfg(test)]
+pub(crate) mod fences;
+#[cfg(test)]
+mod flood_tests;
+pub(crate) mod greeting;
+pub(crate) mod pending_replies;
+#[cfg(test)]
+pub(crate) mod refusals;
+#[cfg(test)]
+mod rejoin_tests;
+pub(crate) mod session;
+pub(crate) mod session_buffers;
+pub(crate) mod session_replies;
+pub(crate) mod session_times;

@@ -1,0 +1,207 @@
+//! Workers that keep step, on one thread: ended sessions, signs of workers, the worker for which a request waits, and
+//! whether a worker is dead.
+//!
+//! One thread decides that for all: thread 0 of the server with the registry of runs. A worker whose request waits, at
+//! any thread of any server, asks it about the one for which it waits (frame 75). If that one is dead, the deciding
+//! thread fences it, and whoever has asked fences it at all threads. If that worker dies meanwhile, others still ask.
+
+use crate::requests::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
+use crate::requests::group_requests::must_name_a_worker;
+use crate::steps::clocks::{ClockState, Straggler};
+use crate::steps::group::Group;
+use crate::tables::server_tables::{ServerTables, send_answer};
+use gannet_jobs::failure_detector::{FailureDetector, Verdict};
+use gannet_transport::{Frame, Full, Transmit};
+use gannet_wire::frames::declare::FrameKind;
+use gannet_wire::frames::sync::{AwaitFrame, AwaitedFrame};
+use gannet_wire::messages::awaited::{AwaitV1, AwaitedV1, DeadMemberV1};
+use gannet_wire::messages::control;
+use gannet_wire::messages::control::WaitsV2;
+use gannet_wire::messages::member::WorkerIncarnation;
+use gannet_wire::refusal::Refusal;
+use std::time::Duration;
+
+/// The worker that pushes under this number: its rank is that number less 1.
+pub(crate) fn worker_of(pusher: u64, incarnation: u64) -> Option<WorkerIncarnation> {
+    let rank = pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok())?;
+    Some(WorkerIncarnation { rank, incarnation })
+}
+
+impl Group {
+    /// Whether the others should go on without a worker for which somebody waits, and who that worker is: the one that
+    /// is asked for, or the one that has joined here.
+    fn verdict(&mut self, of: &AwaitV1, detector: &FailureDetector, now: Duration) -> (Verdict, Straggler) {
+        let rank = of.rank;
+        let nobody = (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
+        let Some(&member) = self.clocks.ranks.get(rank as usize) else { return nobody };
+        // A worker that keeps step pushes under its rank + 1. Another pusher is that of no worker of this rank.
+        let own = if member.pusher == 0 { u64::from(rank) + 1 } else { member.pusher };
+        if of.pusher != 0 && of.pusher != own {
+            return nobody;
+        }
+        // Who needs every worker does not end for one that another process has replaced.
+        let is_replaced = self.strict && of.incarnation < member.incarnation;
+        let is_of_here = of.pusher == 0 || is_replaced;
+        let known =
+            if is_of_here { (member.pusher, member.incarnation) } else { (of.pusher, of.incarnation) };
+        let straggler = Straggler { rank, clock: member.clock, incarnation: known.1, pusher: known.0 };
+        let is_watched = |worker: &WorkerIncarnation| detector.signs(*worker, now).is_some();
+        let Some(worker) = worker_of(known.0, known.1).filter(is_watched) else {
+            // It has not come here since the group began. One that has joined elsewhere may be on its way: it has its
+            // full time from the first question on.
+            let clock = detector.clock(now);
+            let since = if known.0 == 0 { self.since } else { self.first_asked(rank, known.1, clock) };
+            let waited = clock.saturating_sub(since);
+            let is_dead = waited > self.limits.silence && !self.is_heard(rank, detector, now);
+            return (if is_dead { Verdict::Silent(waited) } else { Verdict::Alive }, straggler);
+        };
+        // It is fenced here. Whoever was told may have died before it had fenced it everywhere.
+        if self.clocks.is_fenced(rank, known.1) {
+            return (Verdict::Silent(detector.silence(worker, now)), straggler);
+        }
+        (detector.verdict(worker, true, now), straggler)
+    }
+
+    /// Whether the incarnation of a worker that has joined here is heard. A fence on a newer one, of which nothing was
+    /// heard, would end it, too: a restarted worker is given up only when its earlier incarnation is silent.
+    fn is_heard(&self, rank: u32, detector: &FailureDetector, now: Duration) -> bool {
+        let Some(member) = self.clocks.ranks.get(rank as usize) else { return false };
+        let here = worker_of(member.pusher, member.incarnation);
+        let here = here.filter(|_| !self.clocks.is_fenced(rank, member.incarnation));
+        here.and_then(|here| detector.signs(here, now))
+            .is_some_and(|(silent, limits)| silent <= limits.silence)
+    }
+
+    /// When others first asked for this incarnation of a worker, of which nothing was heard here, or for a newer one.
+    fn first_asked(&mut self, rank: u32, incarnation: u64, clock: Duration) -> Duration {
+        let asked = self.asked.entry(rank).or_insert((incarnation, clock));
+        if asked.0 < incarnation {
+            *asked = (incarnation, clock);
+        }
+        asked.1
+    }
+}
+
+impl ServerTables {
+    /// Notes that a session has ended.
+    pub(crate) fn end_session(&mut self, session: u32) {
+        for number in self.all.numbers() {
+            let Some(group) = &mut self.all[number].group else { continue };
+            let Some(rank) = group.clocks.end(session) else { continue };
+            let clock = group.clocks.ranks[rank as usize].clock;
+            let over = group.clocks.is_over();
+            match &mut group.sums {
+                // The stored pushes were not acknowledged, so a worker that returns resends them. Meanwhile others need
+                // the memory. Until a worker has come back and resent its pushes, it has not made their steps: without
+                // this, the first worker that came back went on without the rows of the others.
+                Some(sums) if over => {
+                    sums.drop_stored();
+                    group.clocks.take_back(sums.begin());
+                }
+                Some(sums) => sums.end(rank, clock),
+                None => {}
+            }
+            self.settle(number);
+        }
+    }
+
+    /// Notes the last sign of a session's worker. A session that keeps step is heard while its requests wait, and so it
+    /// counts only while it speaks for its worker: one that is left over from a lost link may wait for long.
+    pub(crate) fn hear(&self, pusher: &Pusher, when: Duration) {
+        let Some(worker) = worker_of(pusher.pusher, pusher.incarnation) else { return };
+        let here = ClockState::Here(pusher.session);
+        let speaks = |&(table, rank): &(u32, u32)| {
+            let group = self.all.get(table as usize).and_then(|table| table.group.as_ref());
+            group
+                .and_then(|group| group.clocks.ranks.get(rank as usize))
+                .is_some_and(|rank| rank.state == here)
+        };
+        match pusher.ranks.iter().any(speaks) {
+            // The thread that trains sends over the sessions that keep step.
+            true => {
+                self.detector.hear(worker, when);
+                self.detector.hear_training(worker, when);
+            }
+            false if pusher.ranks.is_empty() => drop(self.detector.hear(worker, when)),
+            false => {}
+        }
+    }
+
+    /// Says whether a worker for which another one waits, at whatever thread, is dead. A dead one is fenced here.
+    pub(crate) fn answer_await(
+        &mut self,
+        frame: &Frame<'_>,
+        now: Duration,
+        transmit: &mut Transmit,
+    ) -> RequestOutcome {
+        AwaitFrame::decode(&frame.head)?;
+        let of = match control::open::<AwaitV1>(frame.payload) {
+            Ok(of) => of,
+            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+        };
+        if self.thread() != 0 {
+            return refuse(Refusal::Unknown, "thread 0 of a server decides which workers are dead");
+        }
+        // The answer must reach the worker.
+        transmit.reserve(0).ok_or(Full)?;
+        self.detector.wake(now);
+        let dead = self.dead_member(&of, now)?;
+        send_answer(frame, AwaitedFrame {}, &control::seal(&AwaitedV1 { dead }), transmit)
+    }
+
+    /// The worker that is asked for, if it is dead. It is fenced here, unless its group needs every worker (`strict`):
+    /// then whoever waits for it ends.
+    fn dead_member(&mut self, of: &AwaitV1, now: Duration) -> Result<Option<DeadMemberV1>, RequestFailure> {
+        must_name_a_worker("a question about a worker", of.pusher, of.incarnation)?;
+        let named = |number: &usize| self.all[*number].schema.name == of.table;
+        let Some(number) = self.all.numbers().into_iter().find(named) else { return Ok(None) };
+        let Some(group) = &mut self.all[number].group else { return Ok(None) };
+        let (strict, (verdict, straggler)) = (group.strict, group.verdict(of, &self.detector, now));
+        let Straggler { rank, clock, incarnation, pusher } = straggler;
+        if !verdict.is_dead() {
+            return Ok(None);
+        }
+        let here = group.clocks.ranks.get(rank as usize).map_or(0, |member| member.incarnation);
+        let signs = worker_of(pusher, incarnation).and_then(|worker| self.detector.signs(worker, now));
+        // One of which nothing was heard here is known only by the word of whoever asks, who fences it. A wild number
+        // must not lock out a worker that has yet to come.
+        let fenced = if signs.is_some() { incarnation } else { here.min(incarnation) };
+        if !strict {
+            self.fence_worker(number as u32, rank, (pusher, fenced), now)?;
+        }
+        let silent_ms = verdict.in_words().0.as_millis() as u64;
+        Ok(Some(DeadMemberV1 { rank, clock, pusher, incarnation, silent_ms }))
+    }
+
+    /// Whether a request of this worker over a table can wait for others. It waits for itself if all steps before its
+    /// own are in the rows: it has not sent the end of its step.
+    pub(crate) fn waits_for_others(&self, number: u32, pusher: &Pusher) -> bool {
+        let group = self.all.get(number as usize).and_then(|table| table.group.as_ref());
+        let Some((group, rank)) = group.zip(pusher.rank(number)) else { return true };
+        group.clocks.ranks.get(rank as usize).is_none_or(|rank| rank.clock > group.lowest())
+    }
+
+    /// The payload of a waits frame: it names the worker for which a request of this one over the table waits. Of the
+    /// table's workers it may be the asker itself, whose end of the step is behind a request over another table. Then
+    /// the frame names the worker for which it waits over that one.
+    pub(crate) fn waits(&self, number: u32, of: &Pusher) -> Option<Vec<u8>> {
+        let others = of.ranks.iter().map(|(table, _)| *table).filter(|table| *table != number);
+        let all: Vec<WaitsV2> = [number].into_iter().chain(others).filter_map(|at| self.behind(at)).collect();
+        let is_other = |waits: &&WaitsV2| of.rank(waits.table) != Some(waits.rank);
+        let waits =
+            all.iter().find(is_other).or_else(|| all.first().filter(|waits| waits.table == number))?;
+        Some(control::seal_as(2, waits))
+    }
+
+    /// The worker that is furthest behind over a table.
+    fn behind(&self, table: u32) -> Option<WaitsV2> {
+        let clocks = &self.all.get(table as usize)?.group.as_ref()?.clocks;
+        let Straggler { rank, clock, incarnation, pusher } = clocks.behind()?;
+        let here = matches!(clocks.ranks[rank as usize].state, ClockState::Here(_));
+        Some(WaitsV2 { table, rank, clock, pusher, incarnation, here })
+    }
+}
+
+#[cfg(test)]
+#[path = "heartbeats_tests.rs"]
+mod tests;

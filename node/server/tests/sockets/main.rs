@@ -1,0 +1,21 @@
+//! Workers and servers over sockets and shared memory of this host. Some peers attack, impersonate others, have a wrong
+//! token, or die.
+
+mod awaited_scheduler;
+mod backup;
+mod batches_in_tables;
+mod checkpoints;
+mod given_up_saves;
+mod hostile;
+mod impostor;
+mod other_jobs;
+mod tcp;
+mod thread_death;
+mod token;
+
+#[path = "../attack/mod.rs"]
+mod attack;
+#[path = "../model/mod.rs"]
+mod model;
+#[path = "../../../../tests/harness/ports.rs"]
+mod ports;

@@ -1,0 +1,67 @@
+//! Whose checkpoints a directory has, and whose rows a cut has: those of the job whose saver asks, by the word of the
+//! servers.
+
+use crate::checkpoint::coordinator::CheckpointOptions;
+use crate::error::WorkerError;
+use gannet_core::{CheckpointDir, JobManifest, TableUid};
+use gannet_jobs::runs::registry::Registry;
+use gannet_wire::messages::cuts::{CutReplyV1, CutTableV1};
+use gannet_wire::messages::runs::RUNS;
+
+/// What the names of all savers of a run begin with that are the only one of their run. No run's name has a blank.
+pub fn savers_of(run: &str) -> String {
+    format!("{run} ")
+}
+
+/// Refuses a directory whose checkpoints are of another job. Only the ids of tables tell jobs without a run apart.
+pub(crate) fn must_be_their_directory(
+    directory: &CheckpointDir,
+    newest: Option<&JobManifest>,
+    tables: &[CutTableV1],
+) -> Result<(), WorkerError> {
+    let Some(newest) = newest else { return Ok(()) };
+    let tables: Vec<_> = tables.iter().map(|table| (table.name.as_str(), TableUid(table.uid))).collect();
+    Ok(directory.must_have_rows_of(newest, &tables)?)
+}
+
+/// Refuses a directory whose checkpoints are of another job that has a run of the same name.
+pub(crate) fn must_be_their_run(
+    directory: &CheckpointDir,
+    newest: Option<&JobManifest>,
+    birth: u64,
+    tables: &[CutTableV1],
+) -> Result<(), WorkerError> {
+    match newest {
+        Some(newest) if birth != 0 && newest.run_birth().is_some() => {
+            Ok(newest.must_be_born(birth, &directory.folder(newest.number))?)
+        }
+        newest => must_be_their_directory(directory, newest, tables),
+    }
+}
+
+/// The birth of the run by the word of the servers. 0: neither they nor the caller know it.
+///
+/// # Errors
+/// The caller's run was undone: all rows were lost, and the run was begun anew on these servers. A checkpoint of theirs
+/// is none of the caller's run.
+pub(crate) fn birth(options: &CheckpointOptions, marked: &[CutReplyV1]) -> Result<u64, WorkerError> {
+    let states = marked.iter().flat_map(|reply| match reply {
+        CutReplyV1::Marked { states, .. } => &states[..],
+        _ => &[],
+    });
+    let mut now = 0;
+    for (_, bytes) in states.filter(|(name, _)| name == RUNS) {
+        now = Registry::birth_in(bytes, &options.run).map_err(|why| {
+            WorkerError::Call(format!("what a server knows of run {:?} cannot be read: {why}", options.run))
+        })?;
+    }
+    match (options.birth, now) {
+        (own, 0) => Ok(own),
+        (own, now) if own == 0 || own == now => Ok(now),
+        (own, now) => Err(WorkerError::Call(format!(
+            "run {:?} was begun anew on these servers (birth {now:016x}): the run of this process (birth {own:016x}) was \
+             undone, and nothing of it is saved any more; end this process, and start it again",
+            options.run
+        ))),
+    }
+}
