@@ -20,7 +20,7 @@ if [ -z "$gannet" ]; then
 fi
 mkdir -p "$target/book"
 cp docs/book.toml "$target/book/book.toml"
-python3 scripts/book_pages.py "$gannet" "$target/book/src"
+python3 scripts/book/pages.py "$gannet" "$target/book/src"
 "$target/mdbook/bin/mdbook" build "$target/book"
-python3 scripts/book_links.py "$target/book/html"
+python3 scripts/book/links.py "$target/book/html"
 echo "the book is in $target/book/html/index.html"

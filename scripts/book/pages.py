@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collects the pages of the book into a folder, and makes those that list flags and source files: book_pages.py GANNET OUT.
+"""Collects the pages of the book into a folder, and makes those that list flags and source files: pages.py GANNET OUT.
 
 scripts/book.sh calls it. The pages keep their places in the repository, so that links between them hold.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from html import escape
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "python/README.md", "data/README.md"]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that each link of a built book leads to a page, a file or a place in a page: book_links.py FOLDER."""
+"""Checks that each link of a built book leads to a page, a file or a place in a page: links.py FOLDER."""
 
 import pathlib
 import sys
