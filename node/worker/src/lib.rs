@@ -19,9 +19,6 @@ pub use worker::clocks::WaitingFor;
 pub use worker::copy_client::{BackupLinks, BlockRequest};
 pub use worker::data_link::{DataLink, DataOffer, TextChunk};
 pub use worker::heartbeat::{FenceFn, Heartbeat};
-#[cfg(feature = "test-support")]
-#[doc(hidden)]
-pub use worker::incarnation_client::IncarnationClient;
 pub use worker::job_client::{JobAnswer, JobClient};
 pub use worker::known_runs::{forget_run, known_runs, known_tables, server_of_run};
 pub use worker::one_sided::ReadPathChoice;
@@ -33,5 +30,8 @@ pub use worker::run_client::RunClient;
 pub use worker::run_session::{RunOrders, RunRequest, RunSession};
 pub use worker::shares::SharePlace;
 pub use worker::tables::{TableId, TableStatus};
+#[cfg(feature = "test-support")]
+#[doc(hidden)]
+pub use worker::test_support::IncarnationClient;
 pub use worker::wire_type::WireType;
 pub use worker::{OneSided, Worker, WorkerConfig};

@@ -64,10 +64,10 @@ pub type FenceFn = Box<dyn FnMut(WorkerIncarnation) -> Result<(), WorkerError> +
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Heartbeat<N: Net> {
-    shared: Arc<HeartbeatShared<N>>,
+    pub(crate) shared: Arc<HeartbeatShared<N>>,
 }
 
-struct HeartbeatShared<N: Net> {
+pub(crate) struct HeartbeatShared<N: Net> {
     run: Arc<RunShared<N>>,
     client: Mutex<JobClient<N>>,
     state: Mutex<HeartbeatState>,
@@ -78,7 +78,7 @@ struct HeartbeatShared<N: Net> {
     /// How long a scheduler may have no space for its state.
     patience: Duration,
     /// Threads that wait for a server in a call of this. Such a wait has a limit, and counts as progress.
-    asking: AtomicU32,
+    pub(crate) asking: AtomicU32,
     /// How often a scheduler that hears no heartbeats must hear how far this worker is. `None`: it hears them.
     report_every: Option<Duration>,
 }
@@ -195,7 +195,7 @@ where
 
 impl<N: Net> HeartbeatShared<N> {
     /// What a heartbeat reports.
-    fn progress(&self) -> (Progress, Activity) {
+    pub(crate) fn progress(&self) -> (Progress, Activity) {
         let mut state = lock(&self.state);
         if self.asking.load(Relaxed) > 0 {
             state.progress = state.progress.wrapping_add(1);
@@ -514,19 +514,5 @@ impl<N: Net> Heartbeat<N> {
 impl<N: Net> Drop for Heartbeat<N> {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-#[cfg(feature = "test-support")]
-#[doc(hidden)]
-impl<N: Net> Heartbeat<N> {
-    /// Whether a thread waits for a server or for the scheduler.
-    pub fn is_asking(&self) -> bool {
-        self.shared.asking.load(Relaxed) > 0
-    }
-
-    /// The work that the next heartbeat reports.
-    pub fn reported_work(&self) -> gannet_wire::Activity {
-        self.shared.progress().1
     }
 }

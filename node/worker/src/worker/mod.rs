@@ -19,8 +19,6 @@ pub(crate) mod identity;
 pub(crate) mod ids;
 pub(crate) mod in_flight;
 pub(crate) mod incarnation;
-#[cfg(feature = "test-support")]
-pub(crate) mod incarnation_client;
 pub(crate) mod job_client;
 pub(crate) mod kept_keysets;
 pub(crate) mod known_runs;
@@ -54,6 +52,8 @@ pub(crate) mod saved_rows;
 pub(crate) mod shares;
 pub(crate) mod simple;
 pub(crate) mod tables;
+#[cfg(feature = "test-support")]
+pub(crate) mod test_support;
 pub(crate) mod vectors;
 pub(crate) mod wire_type;
 

@@ -1,6 +1,8 @@
-//! A client of the counter of incarnations that never waits, for a test that has many of them ask at once.
+//! What tests in other crates see of a worker: a client of the counter of incarnations that never waits, and what a
+//! heartbeat reports.
 
 use crate::error::WorkerError;
+use crate::worker::heartbeat::Heartbeat;
 use crate::worker::ids::{InFlightId, Request};
 use crate::worker::in_flight::{ControlInFlight, RequestWork};
 use crate::worker::{Worker, WorkerConfig};
@@ -8,6 +10,8 @@ use gannet_transport::Net;
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::runs::{AllocateFrame, AllocatedFrame};
 use gannet_wire::frames::unsent::UnsentFrame;
+use gannet_wire::messages::member::Activity;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A client that asks without ever waiting: first all servers for what they know, then the first for a number.
 pub struct IncarnationClient<N: Net> {
@@ -75,5 +79,18 @@ impl<N: Net> IncarnationClient<N> {
     /// What [`begin`](Self::begin) was told.
     pub fn before(&self) -> u64 {
         self.before
+    }
+}
+
+#[doc(hidden)]
+impl<N: Net> Heartbeat<N> {
+    /// Whether a thread waits for a server or for the scheduler.
+    pub fn is_asking(&self) -> bool {
+        self.shared.asking.load(Relaxed) > 0
+    }
+
+    /// The work that the next heartbeat reports.
+    pub fn reported_work(&self) -> Activity {
+        self.shared.progress().1
     }
 }
