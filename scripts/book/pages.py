@@ -54,7 +54,7 @@ def flags(gannet):
             if re.fullmatch(r"[A-Z][^\n]*:", first):
                 # Behind the last group may be paragraphs that do not belong to it.
                 group, *behind = re.split(r"\n\n(?=\S)", rest)
-                out += ["", f"**{first[:-1]}**", "", *entries(group)]
+                out += ["", f"### {name}: {first[:-1].lower()}", "", *entries(group)]
             else:
                 behind = re.split(r"\n\n", part)
             for words in behind:
