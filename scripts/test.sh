@@ -27,7 +27,7 @@ sections_begin "$target/test-logs"
 echo "== data of models"
 python3 -m pip --version >/dev/null 2>&1 || install "python3 and pip" "python3 python3-pip" "python3 python3-pip" "python3 py3-pip"
 for set in digits movielens reuters; do
-    python3 scripts/fetch_models.py $set "${GANNET_DATA:-$HOME/.cache/gannet-data}" || echo "$set: not fetched"
+    python3 scripts/data/fetch_models.py $set "${GANNET_DATA:-$HOME/.cache/gannet-data}" || echo "$set: not fetched"
 done
 
 check "format" cargo fmt --all --check

@@ -3,7 +3,7 @@
 
     python3 bench/peers/deepfm.py GANNET DIR [--rounds 3] [--rows 40000]     # needs torch and deepctr-torch
 
-DIR has criteo.svm (scripts/criteo_like.py): 13 numbers and 26 categories a row. The first rows train, a quarter as many
+DIR has criteo.svm (scripts/data/criteo_like.py): 13 numbers and 26 categories a row. The first rows train, a quarter as many
 behind them test. Both have 8 factors, hidden layers of 32 and 16 units, batches of 256, AdaGrad at 0.05 and one pass.
 The network of deepctr-torch reads a vector a field, that of gannet the sum of the vectors, so the models differ.
 deepctr-torch gets numpy arrays, and only its `fit` is timed. gannet's time includes reading the text.

@@ -42,8 +42,8 @@ import tempfile
 import threading
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from failover_job import GANNET, ROOT, Job, Loopback, free_port  # noqa: E402
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "failover"))
+from job import GANNET, ROOT, Job, Loopback, free_port  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 PASSES, BATCH, RATE, SERVERS, WORKERS = 30, 1024, 0.0005, 2, 2

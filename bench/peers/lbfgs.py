@@ -2,7 +2,7 @@
 """Compares objective, seconds and passes of `gannet train --optimizer lbfgs`, scikit-learn and `vw --bfgs` in one run.
 
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1 vowpalwabbit==9.11.9
-    python3 scripts/fetch_census.py CACHE/census && python3 bench/peers/sklearn_flights.py --no-fit --split CACHE/flights
+    python3 scripts/data/fetch_census.py CACHE/census && python3 bench/peers/sklearn_flights.py --no-fit --split CACHE/flights
     cargo build --release
     CACHE/ml/bin/python bench/peers/lbfgs.py CACHE/census/census-train.csv CACHE/flights/flights-train.csv
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs scikit-learn's logistic regression on census-income, to compare with `gannet train`.
 
-    python scripts/fetch_census.py CACHE/census
+    python scripts/data/fetch_census.py CACHE/census
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1
     CACHE/ml/bin/python bench/peers/sklearn_census.py CACHE/census > census.json
 
@@ -22,7 +22,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 sys.dont_write_bytecode = True
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "data"))
 from fetch_census import NUMERIC  # noqa: E402
 
 

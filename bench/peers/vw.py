@@ -2,7 +2,7 @@
 """Times `gannet train` and `vw --ftrl` on the same examples, in turn in one run. It prints medians as JSON.
 
     python -m venv CACHE/ml && CACHE/ml/bin/pip install numpy==2.4.6 vowpalwabbit==9.11.9
-    CACHE/ml/bin/python scripts/criteo_like.py CACHE/criteo
+    CACHE/ml/bin/python scripts/data/criteo_like.py CACHE/criteo
     cargo build --release
     CACHE/ml/bin/python bench/peers/vw.py CACHE/criteo [--rounds 5] [--systems vw,embedded,tcp]
 

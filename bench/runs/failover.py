@@ -10,7 +10,7 @@ failover: a coordinator (`gannet scheduler`), three ps with --backups 1, and two
 by splits. At a random moment one ps gets SIGKILL, and is not started again. The workers must end with exit code 0, and
 the scheduler must have counted every record once a pass. The stall is the longest time in which the number of rows
 whose pushes were acknowledged, over both workers, does not grow. It is read every 20 ms from their metrics. The loss is
-compared with that of a job without a kill. scripts/failover_rounds.py does more to jobs, on machines of their own.
+compared with that of a job without a kill. scripts/failover/rounds.py does more to jobs, on machines of their own.
 throughput: two ps and one worker over tcp on the same data, in turn: without a coordinator, with one and no backup, and
 with one backup of each ps, with synchronous and with asynchronous replication. It prints examples/s, their ratio to the
 run without a coordinator of the same round, and the CPU seconds of both ps for a million examples.
@@ -31,8 +31,8 @@ import tempfile
 import threading
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-from failover_job import LINES, Job, Loopback, Stalls, seconds_of_cpu, write_data  # noqa: E402
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "failover"))
+from job import LINES, Job, Loopback, Stalls, seconds_of_cpu, write_data  # noqa: E402
 
 PASSES = 40
 # Data with many rows: uniform keys.

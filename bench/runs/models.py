@@ -3,8 +3,8 @@
 
     python3 bench/runs/models.py BEFORE AFTER DIR [--rounds 5] [--models fm,deepfm,softmax-10-epochs]
 
-BEFORE and AFTER are binaries. DIR has criteo.svm (scripts/criteo_like.py), mnist-train.svm and mnist-test.svm
-(scripts/fetch_models.py), and census-train.csv and census-test.csv (scripts/fetch_census.py). The builds take turns within a round. It prints the medians of examples/s and of CPU seconds,
+BEFORE and AFTER are binaries. DIR has criteo.svm (scripts/data/criteo_like.py), mnist-train.svm and mnist-test.svm
+(scripts/data/fetch_models.py), and census-train.csv and census-test.csv (scripts/data/fetch_census.py). The builds take turns within a round. It prints the medians of examples/s and of CPU seconds,
 the median of the rounds' ratios, and the losses, as JSON. A process's CPU seconds are those of all its threads.
 """
 import argparse

@@ -241,7 +241,7 @@ fn what_a_model_does_not_have_is_refused_by_name() {
     }
 }
 
-/// A folder with one of the data sets of scripts/fetch_models.py; `None` if it is not available.
+/// A folder with one of the data sets of scripts/data/fetch_models.py; `None` if it is not available.
 fn fetched(data: &str, file: &str) -> Option<PathBuf> {
     let home = || {
         PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into())).join(".cache/gannet-data")
@@ -250,7 +250,7 @@ fn fetched(data: &str, file: &str) -> Option<PathBuf> {
     if folder.join(file).is_file() {
         return Some(folder);
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/fetch_models.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/data/fetch_models.py");
     let fetch = Command::new("python3").arg(script).arg(data).arg(&folder).output();
     if fetch.as_ref().is_ok_and(|output| output.status.success()) {
         return Some(folder);

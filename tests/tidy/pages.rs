@@ -61,3 +61,16 @@ fn proofs_name_tests_that_exist() {
     let gone: Vec<&str> = names.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
     assert!(gone.is_empty(), "docs/proofs.md names tests that are gone: {}", gone.join(", "));
 }
+
+#[test]
+fn nothing_names_a_place_outside_the_repository() {
+    let outside = ["../shared", "/work/", "/home/", "github.com/gannet"];
+    let mut broken = Vec::new();
+    for path in ["md", "toml", "sh", "py"].iter().flat_map(|extension| files(extension)) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        broken.extend(
+            outside.iter().filter(|o| text.contains(**o)).map(|o| format!("{} names {o}", short(&path))),
+        );
+    }
+    assert!(broken.is_empty(), "{}\nA reader has this repository alone.", broken.join("\n"));
+}

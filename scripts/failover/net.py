@@ -1,4 +1,4 @@
-"""Machines for scripts/failover_rounds.py: network namespaces behind a router, whose links can be cut one way, and a
+"""Machines for scripts/failover/rounds.py: network namespaces behind a router, whose links can be cut one way, and a
 cluster of etcd on three of them. Needs root, iproute2 and util-linux. Standard library only.
 
 The script runs itself again in namespaces of its own for the network, mounts and processes (`isolated`). Everything is

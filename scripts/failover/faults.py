@@ -1,11 +1,11 @@
-"""The faults of scripts/failover_rounds.py: what happens to the machines of a job, and how its servers must end."""
+"""The faults of scripts/failover/rounds.py: what happens to the machines of a job, and how its servers must end."""
 
 import os
 import random
 import signal
 import time
 
-from failover_net import run
+from net import run
 
 # Bytes of the disk of a scheduler, and of a server whose disk is to be full.
 DISK_BYTES = 1 << 20

@@ -1,5 +1,5 @@
 """A job whose servers are backups of each other: its data, its processes, what they have counted, and how long they
-stood still. bench_failover.py and failover_rounds.py share it. Standard library only."""
+stood still. bench/runs/failover.py and rounds.py share it. Standard library only."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Another binary may be named in the environment.
 GANNET = pathlib.Path(os.environ.get("GANNET", ROOT / "target" / "release" / "gannet"))
 LINES, FIELDS, KEYS = 200_000, 12, 50_000

@@ -2,11 +2,11 @@
 """Rounds of jobs on machines of their own, with a fault in the middle of each. Needs root. Standard library only.
 
     cargo build --release -p gannet-cli --features etcd
-    python3 scripts/failover_rounds.py --rounds 50 [--from 1] [--logs DIR]
-    python3 scripts/failover_rounds.py --seed 7         # one round again
-    python3 scripts/failover_rounds.py --fault power --rounds 6
+    python3 scripts/failover/rounds.py --rounds 50 [--from 1] [--logs DIR]
+    python3 scripts/failover/rounds.py --seed 7         # one round again
+    python3 scripts/failover/rounds.py --fault power --rounds 6
 
-A machine is a network namespace (failover_net.py). A job has three ps, two workers, and a coordinator: a `gannet
+A machine is a network namespace (net.py). A job has three ps, two workers, and a coordinator: a `gannet
 scheduler --data-dir`, or three members of etcd. The seed of a round draws what the job does, and the fault:
 - kill: SIGKILL for a server, for good.
 - sleep: SIGSTOP for a server, for longer than its lease, then SIGCONT.
@@ -43,9 +43,9 @@ import sys
 import tempfile
 import time
 
-from failover_faults import Faults
-from failover_job import GANNET, KEYS, LINES, Job, Stalls, write_data
-from failover_net import Etcd, Machines, isolated, run
+from faults import Faults
+from job import GANNET, KEYS, LINES, Job, Stalls, write_data
+from net import Etcd, Machines, isolated, run
 
 FAULTS = ("kill", "sleep", "cut", "two", "leader", "cut", "disk", "kill", "memory", "cut")
 MODES = ("asp", "ssp:8", "bsp")

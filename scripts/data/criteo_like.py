@@ -3,7 +3,7 @@
 With --tsv also DIR/criteo.tsv, in the form of Criteo's own files: the counts themselves, and categories of eight
 hexadecimal digits (each id times an odd number, modulo 2^32).
 
-    CACHE/ml/bin/python scripts/criteo_like.py DIR [--rows 500000] [--seed 1]        # needs numpy
+    CACHE/ml/bin/python scripts/data/criteo_like.py DIR [--rows 500000] [--seed 1]        # needs numpy
 
 39 features an example: 13 numbers (log(2 + count)) and 26 categories with the
 cardinalities that are published for the Kaggle set, drawn by a truncated power law (rank^-EXPONENT). Labels come from
