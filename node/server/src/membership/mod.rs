@@ -75,7 +75,7 @@ pub struct MembershipConfig {
     /// How long the coordinator waits for a sign of the owner before a backup takes its place.
     pub lease: Duration,
     /// How long the coordinator knows the job when all its servers are gone. If one of them has a data folder, it knows
-    /// the job until [`forget_places`].
+    /// the job until [`forget_places`](crate::forget_places).
     pub kept: Duration,
     /// What becomes of a place whose rows are gone. All servers of the job have the same.
     pub on_server_loss: OnServerLoss,
