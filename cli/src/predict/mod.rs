@@ -8,10 +8,10 @@ use crate::flags::PredictArgs;
 use crate::input;
 use crate::model::tables::load;
 use crate::model::{lr, saves};
-use crate::predict::output::{print_measures, write};
-use crate::report::{warnings, words};
+use crate::predict::output::{print_measures, print_object, write};
+use crate::report::measures::{clicks, clicks_in_words};
+use crate::report::warnings;
 use gannet::train::predict;
-use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{self};
 
@@ -43,15 +43,14 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
     };
     warnings::warn_of_bad_lines(&predicted.bad_lines);
     if let Some(quality) = predicted.quality.as_ref().filter(|_| !args.json) {
-        print_measures(predicted.examples, &words::words(quality));
+        print_measures(predicted.examples, &clicks_in_words(quality));
     }
     if args.json {
-        let q = predicted.quality.as_ref();
-        say!(
-            "{}",
-            json!({"examples": predicted.examples, "logloss": q.map(|q| q.log_loss), "auc": q.and_then(|q| q.auc),
-                   "calibration": q.and_then(gannet::train::Quality::calibration), "accuracy": q.map(|q| q.accuracy),
-                   "bad_lines": predicted.bad_lines.count, "model_complete": ended.is_none()})
+        print_object(
+            clicks(predicted.quality.as_ref()),
+            predicted.examples,
+            &predicted.bad_lines,
+            ended.is_none(),
         );
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! The output of `gannet predict`.
 
 use crate::failure::{Failure, SYSTEM};
-use gannet::train::{ReadError, TrainError};
+use gannet::train::{BadLines, ReadError, TrainError};
+use serde_json::{Map, Value};
 use std::io::{self, Write};
 
 /// Why a prediction ended early.
@@ -49,4 +50,12 @@ pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
 /// Prints the quality of the predictions on standard error, if examples have labels.
 pub fn print_measures(examples: u64, words: &str) {
     notice!("{examples} examples  {words}");
+}
+
+/// Prints the quality of the predictions, as one JSON object.
+pub fn print_object(mut object: Map<String, Value>, examples: u64, bad_lines: &BadLines, is_complete: bool) {
+    object.insert("examples".into(), examples.into());
+    object.insert("model_complete".into(), is_complete.into());
+    object.insert("bad_lines".into(), bad_lines.count.into());
+    say!("{}", Value::Object(object));
 }

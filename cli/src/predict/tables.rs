@@ -5,11 +5,11 @@ use crate::flags::PredictArgs;
 use crate::input;
 use crate::model::saves::warn_of_early_end;
 use crate::model::tables::SavedTablesModel;
-use crate::predict::output::{Ended, print_measures, write as write_out};
+use crate::predict::output::{Ended, print_measures, print_object, write as write_out};
 use crate::report::measures;
 use crate::report::warnings::warn_of_bad_lines;
 use gannet::train::models::{Forecast, Objective, forecast};
-use serde_json::json;
+use serde_json::Map;
 use std::fmt::Write as _;
 use std::io;
 
@@ -46,11 +46,9 @@ pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failur
         print_measures(examples, &measures::in_words(measured));
     }
     if args.json {
-        let mut object = measures::measures(measured.as_ref());
-        object.insert("examples".into(), json!(examples));
-        object.insert("model_complete".into(), json!(reading.ended.is_none()));
-        object.insert("bad_lines".into(), json!(bad_lines.count));
-        say!("{}", serde_json::Value::Object(object));
+        let mut object = Map::new();
+        measures::put(&mut object, "", measured.as_ref());
+        print_object(object, examples, &bad_lines, reading.ended.is_none());
     }
     Ok(())
 }

@@ -1,44 +1,74 @@
-//! The quality of predictions, in words and as JSON.
+//! The quality of predictions: one list of numbers, in words and as JSON.
 
-use crate::report::words::words;
 use gannet::train::Quality;
 use gannet::train::models::Measured;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-/// Adds the quality of predictions to an object. `before` is the prefix of the names.
-pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
-    let mut put = |name: &str, value: Option<f64>| object.insert(format!("{before}{name}"), json!(value));
+/// A number of a quality.
+struct Measure {
+    /// Its name in an object.
+    name: &'static str,
+    words: &'static str,
+    value: Option<f64>,
+    /// Digits behind the point, in words.
+    digits: usize,
+}
+
+/// The numbers of a model of clicks. Without a quality none of them is known.
+fn of_clicks(quality: Option<&Quality>) -> Vec<Measure> {
+    let of = |value: &dyn Fn(&Quality) -> Option<f64>| quality.and_then(value);
+    vec![
+        Measure { name: "logloss", words: "log loss", value: of(&|q| Some(q.log_loss)), digits: 6 },
+        Measure { name: "auc", words: "AUC", value: of(&|q| q.auc), digits: 5 },
+        Measure { name: "calibration", words: "calibration", value: of(&Quality::calibration), digits: 4 },
+        Measure { name: "accuracy", words: "accuracy", value: of(&|q| Some(q.accuracy)), digits: 4 },
+    ]
+}
+
+fn measures(measured: &Measured) -> Vec<Measure> {
     match measured {
-        None => {}
-        Some(Measured::Click(q)) => {
-            put("logloss", Some(q.log_loss));
-            put("auc", q.auc);
-            put("calibration", Quality::calibration(q));
-            put("accuracy", Some(q.accuracy));
-        }
-        Some(Measured::Number(q)) => {
-            put("rmse", Some(q.rmse));
-            put("mae", Some(q.mae));
-        }
-        Some(Measured::Class(q)) => {
-            put("logloss", Some(q.log_loss));
-            put("accuracy", Some(q.accuracy));
-        }
+        Measured::Click(quality) => of_clicks(Some(quality)),
+        Measured::Number(q) => vec![
+            Measure { name: "rmse", words: "RMSE", value: Some(q.rmse), digits: 6 },
+            Measure { name: "mae", words: "MAE", value: Some(q.mae), digits: 6 },
+        ],
+        Measured::Class(q) => vec![
+            Measure { name: "logloss", words: "log loss", value: Some(q.log_loss), digits: 6 },
+            Measure { name: "accuracy", words: "accuracy", value: Some(q.accuracy), digits: 4 },
+        ],
     }
 }
 
-/// The quality of predictions as an object.
-pub fn measures(measured: Option<&Measured>) -> Map<String, Value> {
+fn put_all(object: &mut Map<String, Value>, before: &str, measures: Vec<Measure>) {
+    object.extend(measures.into_iter().map(|of| (format!("{before}{}", of.name), of.value.into())));
+}
+
+fn all_in_words(measures: Vec<Measure>) -> String {
+    let in_words = |Measure { words, value, digits, .. }| match value {
+        Some(value) => format!("{words} {value:.digits$}"),
+        None => format!("{words} -"),
+    };
+    measures.into_iter().map(in_words).collect::<Vec<String>>().join("  ")
+}
+
+/// Adds the quality of predictions to an object. `before` is the prefix of the names.
+pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Measured>) {
+    put_all(object, before, measured.map(measures).unwrap_or_default());
+}
+
+/// The quality of predictions of clicks as an object. Unknown numbers are null.
+pub fn clicks(quality: Option<&Quality>) -> Map<String, Value> {
     let mut object = Map::new();
-    put(&mut object, "", measured);
+    put_all(&mut object, "", of_clicks(quality));
     object
 }
 
 /// The quality in words.
 pub fn in_words(measured: &Measured) -> String {
-    match measured {
-        Measured::Click(quality) => words(quality),
-        Measured::Number(q) => format!("RMSE {:.6}  MAE {:.6}", q.rmse, q.mae),
-        Measured::Class(q) => format!("log loss {:.6}  accuracy {:.4}", q.log_loss, q.accuracy),
-    }
+    all_in_words(measures(measured))
+}
+
+/// The quality of predictions of clicks in words.
+pub fn clicks_in_words(quality: &Quality) -> String {
+    all_in_words(of_clicks(Some(quality)))
 }

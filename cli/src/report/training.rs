@@ -1,8 +1,9 @@
 //! The report of a training of logistic regression, in words and as JSON.
 
 use crate::report::account::Account;
+use crate::report::measures::{clicks, clicks_in_words};
 use crate::report::steps::{print_steps, staleness};
-use crate::report::words::{size_in_words, words};
+use crate::report::words::size_in_words;
 use gannet::train::{Quality, Report};
 use serde_json::{Value, json};
 
@@ -13,10 +14,6 @@ pub fn json(report: &Report, account: &Account) -> Value {
         "examples": report.examples,
         "seconds": report.seconds,
         "examples_per_second": report.examples_per_second,
-        "logloss": first.map(|q| q.log_loss),
-        "auc": first.and_then(|q| q.auc),
-        "calibration": first.and_then(Quality::calibration),
-        "accuracy": first.map(|q| q.accuracy),
         "last_pass_logloss": report.last_pass,
         "one_class": first.is_some_and(|q| q.one_class().is_some()),
         "test_logloss": test.map(|q| q.log_loss),
@@ -45,6 +42,9 @@ pub fn json(report: &Report, account: &Account) -> Value {
         })),
         "stopped": report.stopped,
     });
+    if let Some(object) = object.as_object_mut() {
+        object.extend(clicks(first));
+    }
     account.put(&mut object);
     object
 }
@@ -61,13 +61,13 @@ pub fn print(report: &Report) {
         report.format
     );
     if let Some(quality) = &report.progressive {
-        say!("progressive  {}", words(quality));
+        say!("progressive  {}", clicks_in_words(quality));
     }
     if let Some(loss) = report.last_pass.filter(|_| report.passes > 1) {
         say!("last pass    log loss {loss:.6}");
     }
     if let Some(quality) = &report.test {
-        say!("test         {}", words(quality));
+        say!("test         {}", clicks_in_words(quality));
     }
     say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
     print_steps(&report.pulls_by_staleness, report.dropped_late);

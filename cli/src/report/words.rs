@@ -1,6 +1,4 @@
-//! Numbers and their nouns, sizes and qualities in words.
-
-use gannet::train::Quality;
+//! Numbers and their nouns, and sizes, in words.
 
 /// A number and its noun, in the singular or plural.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
@@ -16,11 +14,4 @@ pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
         true => format!("{rows} rows, {bytes_per_row:.1} bytes a row"),
         false => format!("{rows} rows"),
     }
-}
-
-/// The quality in words.
-pub fn words(q: &Quality) -> String {
-    let auc = q.auc.map_or("-".into(), |auc| format!("{auc:.5}"));
-    let calibration = q.calibration().map_or("-".into(), |c| format!("{c:.4}"));
-    format!("log loss {:.6}  AUC {auc}  calibration {calibration}  accuracy {:.4}", q.log_loss, q.accuracy)
 }

@@ -7,6 +7,7 @@ use crate::job::{check, connection};
 use crate::metrics::Metrics;
 use crate::model::{folder, lr, optimizer, saves};
 use crate::report::account::Account;
+use crate::report::measures::clicks_in_words;
 use crate::report::{warnings, words};
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, in_run, settings};
@@ -437,7 +438,7 @@ impl LbfgsSummary<'_> {
             self.loaded.format
         );
         if let Some(quality) = &self.test {
-            say!("test         {}", words::words(quality));
+            say!("test         {}", clicks_in_words(quality));
         }
         if let Some(nonzero) = self.nonzero {
             say!("weights      {nonzero} are not 0");

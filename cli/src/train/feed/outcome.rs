@@ -1,6 +1,7 @@
 //! The results of a job whose data a client sent.
 
 use crate::report::account::Account;
+use crate::report::measures::clicks_in_words;
 use crate::report::words;
 use gannet::job::{JobStatus, Member, ServedBytes, WorkerState};
 use gannet::storage::Stats;
@@ -47,7 +48,7 @@ impl JobOutcome {
                 say!("workers      {}, their log loss {:.6}", job.members.len(), together(job).1);
             }
             if let Some(quality) = test {
-                say!("test         {}", words::words(quality));
+                say!("test         {}", clicks_in_words(quality));
             }
             say!("table        {}", words::size_in_words(stats.rows, bytes_per_row));
             say!("fed          {} bytes in {} answers", served.bytes, served.requests);
