@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 
 /// The backups of a job, and its coordinator.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Job")]
 pub struct BackupArgs {
     /// Job: this many other servers keep the rows of a server too. At first these are the servers behind it in
     /// --ps-hosts, in alphabetical order. A server may then die for good: one of its backups goes on in its place, and

@@ -60,7 +60,7 @@ pub struct BenchArgs {
     #[arg(long, hide = true)]
     pub server: Option<u32>,
     /// Transport between the workers and the server.
-    #[arg(long, value_enum, default_value = "tcp")]
+    #[arg(long, help_heading = "Transport", value_enum, default_value = "tcp")]
     pub transport: TransportName,
     /// Whether workers read rows in the server's memory.
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The flags of checkpoints: of `gannet checkpoint`, of a job, and of a server that is restored.
+//! The flags of checkpoints: of `gannet checkpoint` and of a job.
 
 use crate::flags::model::RowTypeArgs;
 use crate::flags::optimizer::OptimizerArgs;
@@ -208,6 +208,7 @@ pub struct ImportArgs {
 
 /// The checkpoints of a job.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Checkpoints")]
 pub struct JobCheckpointArgs {
     /// Checkpoints of the whole job in this folder or bucket (s3://BUCKET/PATH, gs://, az://), which every process of
     /// the job must reach. Worker 0 saves them while the job trains. A ps without rows begins with the newest valid
@@ -222,26 +223,6 @@ pub struct JobCheckpointArgs {
     #[arg(long, value_name = "N", default_value_t = 3, requires = "checkpoint",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub checkpoint_keep: u32,
-}
-
-/// The flags of a server that is restored from a checkpoint.
-#[derive(Args, Debug, Clone, Default)]
-pub struct RestoreArgs {
-    /// Take the tables from a checkpoint before the server listens: the newest one of this folder or bucket, or number
-    /// N. If --data-dir has the tables already, the server goes on from them.
-    #[arg(long, value_name = "DIR|URL[@N]")]
-    pub restore: Option<PathBuf>,
-    /// With --restore: the addresses of all servers of the job, as its workers name them. Default: this server is the
-    /// only one.
-    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "restore")]
-    pub ps_hosts: Vec<String>,
-    /// With --ps-hosts: which of them this server is, counted from 0.
-    #[arg(long, value_name = "N", requires = "ps_hosts")]
-    pub task_index: Option<u32>,
-    /// With --restore: shards of each table, a power of two up to 4096. The workers need the same number. Default: as
-    /// many as the checkpoint has.
-    #[arg(long, value_name = "N", requires = "restore", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub shards: Option<u32>,
 }
 
 /// `gannet checkpoint restore`.

@@ -4,15 +4,15 @@ use crate::features;
 use crate::flags::bench::BenchArgs;
 use crate::flags::checkpoints::CheckpointArgs;
 use crate::flags::doctor::DoctorArgs;
-use crate::flags::job::TypedJobFlags;
+use crate::flags::job::TypedFlags;
 use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 use crate::flags::log::LogArgs;
 use crate::flags::predict::PredictArgs;
 use crate::flags::server::{SchedulerArgs, ServerArgs};
 use crate::flags::status::{ForgetArgs, StatusArgs};
 use crate::flags::training::TrainArgs;
-use crate::flags::words::sections::spelled;
-use crate::flags::words::{environment, foreign, numbers, sections};
+use crate::flags::words::short_help::spelled;
+use crate::flags::words::{environment, foreign, numbers, short_help};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -51,16 +51,15 @@ impl Cli {
     /// # Errors
     /// They cannot be read, or ask for help.
     pub fn of(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-        let mut command = sections::arranged(Cli::command());
-        let arguments = sections::spelled(arguments.into_iter());
+        let mut command = short_help::arranged(Cli::command());
+        let arguments = short_help::spelled(arguments.into_iter());
         let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let matches = command.try_get_matches_from_mut(arguments);
         let read = matches.and_then(|matches| {
             let mut cli = Cli::from_arg_matches(&matches)?;
-            if let (Command::Train(args), Some(typed)) =
-                (&mut cli.command, matches.subcommand_matches("train"))
-            {
-                args.job.typed = TypedJobFlags::of(typed);
+            let train = command.find_subcommand("train").zip(matches.subcommand_matches("train"));
+            if let (Command::Train(args), Some((train, typed))) = (&mut cli.command, train) {
+                args.job.typed = TypedFlags::of(train, typed);
             }
             Ok(cli)
         });

@@ -41,6 +41,7 @@ pub enum ScaleName {
 
 /// How DATA is read.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Data")]
 pub struct InputArgs {
     /// Format of the data.
     #[arg(long, value_enum, default_value = "auto")]

@@ -3,11 +3,11 @@
 use crate::flags::backups::BackupArgs;
 use crate::flags::checkpoints::JobCheckpointArgs;
 use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
-use crate::flags::server::size;
 use crate::flags::transport::{CacheArgs, IoArgs, OneSidedArgs, TransportArgs, WireArgs};
+use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{Arg, ArgMatches, Args, Command, ValueEnum};
 use std::path::PathBuf;
 
 /// What `--damping` offers.
@@ -21,6 +21,7 @@ pub enum DampingName {
 
 /// Whether the pushes of a job's workers are damped.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Job")]
 pub struct DampingArgs {
     /// Job: whether changes of state (--push replay) are damped by the pushes of other workers. All workers need the
     /// same value. Default: on with more than two workers and without bsp, else off.
@@ -30,6 +31,7 @@ pub struct DampingArgs {
 
 /// Where the data of a job comes from.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Job")]
 pub struct FeedingArgs {
     /// Job: address of the client (--job-name client), which reads DATA and sends it to the workers. The client listens
     /// there. Its workers get the same flag and no DATA.
@@ -50,6 +52,7 @@ pub enum JobName {
 
 /// A job of several processes. The flags have the meaning that they have in TensorFlow's parameter-server scripts.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Job")]
 pub struct JobArgs {
     /// Addresses of the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "job_name")]
@@ -65,14 +68,14 @@ pub struct JobArgs {
     pub task_index: u32,
     /// Address on which this ps listens, if it is not the one that --ps-hosts names: 0.0.0.0:7700, or the address
     /// inside a container.
-    #[arg(long, value_name = "HOST:PORT", requires = "job_name")]
+    #[arg(long, help_heading = "Server", value_name = "HOST:PORT", requires = "job_name")]
     pub listen: Option<String>,
     /// End this ps when its run is finished (--run NAME names it), as batch systems expect of all processes of a job.
-    #[arg(long, requires = "job_name")]
+    #[arg(long, help_heading = "Server", requires = "job_name")]
     pub exit_with_job: bool,
     /// Which of these flags were typed.
     #[arg(skip)]
-    pub typed: TypedJobFlags,
+    pub typed: TypedFlags,
     /// The run.
     #[command(flatten)]
     pub run: RunArgs,
@@ -90,7 +93,7 @@ pub struct JobArgs {
     pub peer_timeout: f64,
     /// Keep the server's shards in this folder (tmpfs or disk), so that they survive a restart. With --coordinator
     /// these are the shards of its own place: it goes on with them if no other server has had the place meanwhile.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Server", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// The checkpoints of the job.
     #[command(flatten)]
@@ -130,11 +133,15 @@ pub struct JobArgs {
     pub tls_client: TlsClientArgs,
 }
 
+/// The flags of a run.
+pub const RUN_FLAGS: [&str; 4] = ["--run", "--continue", "--fresh", "--allow-missing-workers"];
+
 /// The name of a run without `--run`.
 pub const DEFAULT_RUN: &str = "default";
 
 /// For the workers and the client of a job, and for a training that keeps its rows in a folder.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Job")]
 pub struct RunArgs {
     /// Job, or --data-dir: the name of this training on these servers or in this folder. Runs with different names
     /// share no rows. All workers of a job need the same name, and with --checkpoint or --coordinator also each ps
@@ -158,17 +165,6 @@ impl RunArgs {
     pub fn name(&self) -> &str {
         self.run.as_deref().unwrap_or(DEFAULT_RUN)
     }
-
-    /// The first of the flags that was given.
-    pub fn first_given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.run.is_some(), "--run"),
-            (self.go_on, "--continue"),
-            (self.fresh, "--fresh"),
-            (self.allow_missing_workers, "--allow-missing-workers"),
-        ];
-        flags.iter().find(|(is_given, _)| *is_given).map(|&(_, flag)| flag)
-    }
 }
 
 /// What `--sync` offers.
@@ -184,6 +180,7 @@ pub enum SyncName {
 
 /// For the workers of a job. A ps accepts the flags too; its workers tell it the values.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Job")]
 pub struct SyncArgs {
     /// How workers keep step. asp: pushes are applied as they arrive. ssp:N: no worker is more than N batches ahead of
     /// another. bsp: a batch of every worker makes one step [default: asp]
@@ -229,6 +226,7 @@ fn sync_name(text: &str) -> Result<SyncName, String> {
 
 /// The shards of the table.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Job")]
 pub struct TableArgs {
     /// Job: shards of the table, a power of two up to 4096. One server thread owns each shard, so threads beyond that
     /// number are idle. All workers need the same value, and it cannot be changed later. Default, and meaning of 64: as
@@ -250,6 +248,7 @@ pub enum TasksName {
 
 /// The splits of a job, and who hands them out.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Job")]
 pub struct TaskArgs {
     /// Job: whether a scheduler hands out splits of the data (on), or each worker takes a fixed share (off). All
     /// workers need the same value.
@@ -267,26 +266,35 @@ pub struct TaskArgs {
     pub scheduler: Option<String>,
 }
 
-/// Which flags of a job were typed.
+/// Which flags of `gannet train` were typed. The value alone does not show it: some have a default, and some several
+/// spellings of one value.
 #[derive(Clone, Debug, Default)]
-pub struct TypedJobFlags {
-    /// `--task-index`.
-    pub task_index: bool,
-    /// `--peer-timeout`.
-    pub peer_timeout: bool,
+pub struct TypedFlags {
+    flags: Vec<String>,
     /// The text after `--issync`, empty without the flag.
     pub issync: String,
 }
 
-impl TypedJobFlags {
-    /// The flags of `gannet train`.
-    pub fn of(train: &ArgMatches) -> TypedJobFlags {
-        let is_typed = |id: &str| train.value_source(id) == Some(ValueSource::CommandLine);
-        let issync = train.get_raw("issync").and_then(|mut values| values.next());
-        TypedJobFlags {
-            task_index: is_typed("task_index"),
-            peer_timeout: is_typed("peer_timeout"),
+impl TypedFlags {
+    /// The flags of `train`, as `matches` has them.
+    pub fn of(train: &Command, matches: &ArgMatches) -> TypedFlags {
+        let is_typed =
+            |arg: &&Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+        let typed = train.get_arguments().filter(is_typed).filter_map(Arg::get_long);
+        let issync = matches.get_raw("issync").and_then(|mut values| values.next());
+        TypedFlags {
+            flags: typed.map(|long| format!("--{long}")).collect(),
             issync: issync.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default(),
         }
+    }
+
+    /// Whether a flag was typed.
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|typed| typed == flag)
+    }
+
+    /// The first of these flags that was typed.
+    pub fn first_of(&self, flags: &[&'static str]) -> Option<&'static str> {
+        flags.iter().find(|flag| self.has(flag)).copied()
     }
 }

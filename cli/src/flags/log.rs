@@ -4,6 +4,7 @@ use clap::Args;
 
 /// What is logged on standard error, and how.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Logs")]
 pub struct LogArgs {
     /// What to log: off, error, warn, info, debug, trace, or by module: warn,gannet_server=debug. Default: GANNET_LOG,
     /// else warn.

@@ -4,6 +4,7 @@ use clap::Args;
 
 /// Where numbers about the process can be fetched while it runs.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Metrics")]
 pub struct MetricsArgs {
     /// Serve http://HOST:PORT/metrics (Prometheus text) and /healthz. Port 0 chooses a port, which standard error says.
     #[arg(id = "metrics", long = "metrics", value_name = "HOST:PORT")]

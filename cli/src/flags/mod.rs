@@ -24,13 +24,13 @@ pub use crate::flags::backups::ReplicationName;
 pub use crate::flags::bench::BenchArgs;
 pub use crate::flags::checkpoints::{
     ArraysName, CheckpointArgs, CheckpointCommand, DiffArgs, ExportArgs, ImportArgs, ListArgs, PruneArgs,
-    RestoreArgs, RestoreFoldersArgs, SaveArgs, ShowArgs, VerifyArgs,
+    RestoreFoldersArgs, SaveArgs, ShowArgs, VerifyArgs,
 };
 pub use crate::flags::cli::{Cli, Command};
 pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
 pub use crate::flags::doctor::DoctorArgs;
 pub use crate::flags::job::{
-    DEFAULT_RUN, DampingName, JobArgs, JobName, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
+    DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
 };
 pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 pub use crate::flags::log::LogArgs;
@@ -40,8 +40,8 @@ pub use crate::flags::optimizer::{
     OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
 };
 pub use crate::flags::predict::PredictArgs;
-pub use crate::flags::server::{SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
+pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
 pub use crate::flags::training::TrainArgs;
-pub use crate::flags::transport::{CacheArgs, CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
-pub use crate::flags::words::sections::spelled;
+pub use crate::flags::transport::{CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
+pub use crate::flags::words::short_help::spelled;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 /// Which push of a key creates its row. By default it is the first one.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Model")]
 pub struct AdmissionArgs {
     /// Create a key's row at its N-th push, so that rare keys take no memory. A batch pushes each of its keys once.
     #[arg(long, value_name = "N", conflicts_with = "admit_probability", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -64,6 +65,7 @@ pub enum ModelName {
 
 /// The model. A setting that the chosen model does not have is refused.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// Kind. The kind of model says what is learned from an example, and how an example is scored.
     #[arg(long, value_enum, value_name = "NAME", default_value = "lr")]
@@ -113,6 +115,7 @@ pub enum RowTypeName {
 
 /// How the weights of rows are stored.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Model")]
 pub struct RowTypeArgs {
     /// How rows store their weights [default: f32]
     #[arg(long, value_enum, value_name = "TYPE", hide_short_help = true)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 pub struct PredictArgs {
     /// The folder that `train --out` wrote.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Model", value_name = "DIR")]
     pub model: PathBuf,
     /// The examples: files, folders, patterns or -, as for `gannet train`.
     #[arg(required = true)]
@@ -17,6 +17,6 @@ pub struct PredictArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Print one JSON object with the quality instead of one probability a line.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
 }

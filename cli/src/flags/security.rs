@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// A server requires these, and a worker presents them.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Security")]
 pub struct SecurityArgs {
     /// File with the token that servers and workers share: one line of 16 to 4096 bytes. Only its owner may have access
     /// to it.
@@ -25,6 +26,7 @@ pub struct SecurityArgs {
 
 /// Which workers a server trusts.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Security")]
 pub struct TlsServerArgs {
     /// Server: accept only workers whose certificate is signed by an authority in this file (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
@@ -33,6 +35,7 @@ pub struct TlsServerArgs {
 
 /// Which servers a worker trusts.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Security")]
 pub struct TlsClientArgs {
     /// Worker: use TLS, and trust servers whose certificate is signed by an authority in this file (PEM).
     #[arg(long, value_name = "FILE")]

@@ -1,9 +1,9 @@
 //! The flags of `gannet server` and `gannet scheduler`.
 
-use crate::flags::checkpoints::RestoreArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::security::{SecurityArgs, TlsServerArgs};
 use crate::flags::transport::{IoArgs, TransportArgs};
+use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::Args;
 use gannet::Transports;
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// The store of a process's tables.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Server")]
 pub struct StoreArgs {
     /// Memory limit for tables: headers, indexes and rows. With --data-dir it limits disk space. New rows beyond it are
     /// refused.
@@ -23,16 +24,9 @@ pub struct StoreArgs {
     pub no_verify: bool,
 }
 
-/// Parses `4GiB`, `500M`, `123456789`.
-pub fn size(text: &str) -> Result<ByteSize, String> {
-    match text.parse::<ByteSize>() {
-        Ok(size) if size.as_u64() > 0 => Ok(size),
-        _ => Err("a size like 4GiB, 500MB or a number of bytes is needed".into()),
-    }
-}
-
 /// `gannet server`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
 pub struct ServerArgs {
     /// Address to listen on. Port 0 chooses a port, which is printed.
     #[arg(long, default_value = "127.0.0.1:7700")]
@@ -46,7 +40,7 @@ pub struct ServerArgs {
     /// Checkpoints are written into this folder when a coordinator asks for one (`gannet checkpoint save`, or worker 0
     /// of a job with --checkpoint). All servers and the coordinator must reach the folder. It may be a bucket
     /// (s3://BUCKET/PATH, gs://, az://).
-    #[arg(long, value_name = "DIR|URL")]
+    #[arg(long, help_heading = "Checkpoints", value_name = "DIR|URL")]
     pub checkpoint: Option<PathBuf>,
     /// The checkpoint that it takes its tables from.
     #[command(flatten)]
@@ -74,8 +68,29 @@ pub struct ServerArgs {
     pub metrics: MetricsArgs,
 }
 
+/// The flags of a server that is restored from a checkpoint.
+#[derive(Args, Debug, Clone, Default)]
+pub struct RestoreArgs {
+    /// Take the tables from a checkpoint before the server listens: the newest one of this folder or bucket, or number
+    /// N. If --data-dir has the tables already, the server goes on from them.
+    #[arg(long, value_name = "DIR|URL[@N]")]
+    pub restore: Option<PathBuf>,
+    /// With --restore: the addresses of all servers of the job, as its workers name them. Default: this server is the
+    /// only one.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "restore")]
+    pub ps_hosts: Vec<String>,
+    /// With --ps-hosts: which of them this server is, counted from 0.
+    #[arg(long, value_name = "N", requires = "ps_hosts")]
+    pub task_index: Option<u32>,
+    /// With --restore: shards of each table, a power of two up to 4096. The workers need the same number. Default: as
+    /// many as the checkpoint has.
+    #[arg(long, value_name = "N", requires = "restore", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub shards: Option<u32>,
+}
+
 /// `gannet scheduler`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
 pub struct SchedulerArgs {
     /// Address to listen on. Port 0 chooses a port, which is printed.
     #[arg(long, default_value = "127.0.0.1:7700")]
@@ -106,6 +121,7 @@ pub struct SchedulerArgs {
 
 /// Limits of sessions. docs/security.md says how they work together.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Server")]
 pub struct SessionArgs {
     /// Server: most sessions of each thread. A worker has one session with every thread. Default: 4096.
     #[arg(long, value_name = "N")]
@@ -129,19 +145,6 @@ pub struct SessionArgs {
 }
 
 impl SessionArgs {
-    /// The first of these flags that was given.
-    pub fn first_given(&self) -> Option<&'static str> {
-        let flags = [
-            (self.sessions_max.is_some(), "--sessions-max"),
-            (self.session_silence.is_some(), "--session-silence"),
-            (self.session_memory.is_some(), "--session-memory"),
-            (self.keyset_memory.is_some(), "--keyset-memory"),
-            (self.rdma_memory.is_some(), "--rdma-memory"),
-            (self.credit_requests.is_some(), "--credit-requests"),
-        ];
-        flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| *flag)
-    }
-
     /// The server's network, with this limit of RDMA memory.
     pub fn net(&self, net: Transports) -> Transports {
         match self.rdma_memory {

@@ -10,6 +10,7 @@ use clap::Args;
     after_help = "Exit codes: 0 all answered; 2 a bad flag, or an unknown --run; 3 the coordinator, the scheduler \
 or a server could not be reached."
 )]
+#[command(next_help_heading = "Job")]
 pub struct StatusArgs {
     /// The job's servers. One of them keeps the registry of the run, and is its scheduler. With --coordinator they are
     /// not needed: the coordinator knows the servers.
@@ -29,7 +30,7 @@ pub struct StatusArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub peer_timeout: u64,
     /// Print one JSON object.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// The transport.
     #[command(flatten)]
@@ -51,6 +52,7 @@ pub struct StatusArgs {
     after_help = "Exit codes: 0 the run is forgotten; 2 a bad flag, an unknown --run, or a worker of the run \
 lives; 3 a server or the coordinator could not be reached."
 )]
+#[command(next_help_heading = "Job")]
 pub struct ForgetArgs {
     /// The addresses of all servers. With --coordinator they are not needed: the coordinator knows the servers.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "coordinator")]

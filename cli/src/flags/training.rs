@@ -19,7 +19,7 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Data to test the trained model on, named like DATA. May be given several times.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,
     /// The model.
     #[command(flatten)]
@@ -37,27 +37,27 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub row_type: RowTypeArgs,
     /// Passes over the data.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, help_heading = "Training", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub epochs: u32,
     /// Examples in a batch [default: 256; 2048 for a worker that pushes with replay, where the batch size does not
     /// change the loss]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, help_heading = "Training", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: Option<u32>,
     /// Threads: 1 reads and learns in turn, 2 does both at the same time, N lets N - 1 threads parse (default: 2). The
     /// model is the same. For a ps see `gannet server`.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, help_heading = "Training", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
     /// Train without an intercept.
-    #[arg(long)]
+    #[arg(long, help_heading = "Model")]
     pub no_intercept: bool,
     /// Folder to write the model to. A model that was there is moved to DIR/previous.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// What happens while the model is trained.
     #[command(flatten)]
     pub watch: WatchArgs,
     /// Print one JSON object on standard output.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// The job this process belongs to.
     #[command(flatten)]
@@ -76,12 +76,13 @@ pub struct TrainArgs {
 /// What the chief of a job does while the model is trained. It is worker 0, or with --tasks on the worker that the
 /// scheduler has chosen.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Training")]
 pub struct WatchArgs {
     /// Every N steps score the data of --test. Prints the step, the loss since the last validation, and the quality;
     /// with --json they are part of the report. A step is a batch of this worker; for a client, of any worker.
     #[arg(long, value_name = "N", requires = "test", value_parser = clap::value_parser!(u64).range(1..))]
     pub validate_every: Option<u64>,
     /// Save the model to --out every SECONDS.
-    #[arg(long, value_name = "SECONDS", requires = "out", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    #[arg(long, help_heading = "Output", value_name = "SECONDS", requires = "out", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub save_secs: Option<u64>,
 }

@@ -1,6 +1,6 @@
 //! How bytes and rows move between workers and servers.
 
-use crate::flags::server::size;
+use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use gannet::Transports;
@@ -29,6 +29,7 @@ pub enum CacheUseName {
 
 /// The cache of a worker.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Transport")]
 pub struct CacheArgs {
     /// Cache rows in the worker, up to this size, instead of pulling them each time. 0 means no cache. The cache keeps
     /// the rows that are pulled often [default: 0]
@@ -79,6 +80,7 @@ pub enum IoName {
 
 /// How a process moves its bytes over TCP.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Transport")]
 pub struct IoArgs {
     /// How bytes move over TCP.
     #[arg(long, value_enum, default_value = "auto")]
@@ -116,6 +118,7 @@ pub enum OneSidedName {
 
 /// Whether a worker reads rows without a request.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Transport")]
 pub struct OneSidedArgs {
     /// When a worker reads rows in its server's memory instead of sending a request [default: auto]
     #[arg(long, value_enum, value_name = "WHEN")]
@@ -178,6 +181,7 @@ impl TransportName {
 
 /// The transport of a process.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Transport")]
 pub struct TransportArgs {
     /// Transport between workers and servers.
     #[arg(long, value_enum, default_value = "auto")]
@@ -196,6 +200,7 @@ pub enum WireName {
 
 /// How weights and gradients travel.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Transport")]
 pub struct WireArgs {
     /// How floats travel [default: f32]
     ///

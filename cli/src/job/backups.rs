@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::backups::OnServerLossName;
 use crate::flags::security::{SecurityArgs, TlsClientArgs};
-use crate::flags::{JobArgs, JobName, ReplicationName};
+use crate::flags::{JobArgs, ReplicationName};
 #[cfg(feature = "etcd")]
 use crate::security;
 #[cfg(feature = "etcd")]
@@ -69,7 +69,7 @@ fn check_spare(job: &JobArgs, spare: &str, coordinator: &str) -> Result<(), Fail
         "it is one of --ps-hosts, so it has a place: start it with --task-index, or give it another address"
     } else if spare == coordinator {
         "it is the coordinator: give it another address"
-    } else if job.typed.task_index {
+    } else if job.typed.has("--task-index") {
         "it has no --task-index, because it has no place in --ps-hosts: leave --task-index out"
     } else if job.data_dir.is_some() {
         "it has no place of its own, and the rows that it takes are in memory: leave --data-dir out"
@@ -96,18 +96,6 @@ fn addr_of(coordinator: &str) -> Result<CoordinatorAddr, Failure> {
 pub fn server_of(coordinator: Option<&str>) -> Option<String> {
     let is_etcd = |addr: &&str| addr.starts_with("etcd://") || addr.starts_with("etcds://");
     coordinator.filter(|addr| !is_etcd(addr)).map(str::to_owned)
-}
-
-/// A flag that works only in a ps, if it was given to another process. `--backups` may be given to all.
-pub fn misplaced(job: &JobArgs) -> Option<&'static str> {
-    let is_ps = job.job_name == Some(JobName::Ps);
-    let flags = [
-        (job.backups.lease.is_some(), "--lease"),
-        (job.backups.on_server_loss.is_some(), "--on-server-loss"),
-        (job.backups.replication.is_some(), "--replication"),
-        (job.backups.spare.is_some(), "--spare"),
-    ];
-    flags.iter().find(|(is_given, _)| *is_given && !is_ps).map(|(_, flag)| *flag)
 }
 
 /// Where a ps listens.

@@ -1,7 +1,7 @@
 //! Turns the flags of the cache into its configuration, and refuses flags that they cannot be combined with.
 
 use crate::failure::Failure;
-use crate::flags::{CacheArgs, CacheUseName, ModelName, OptimizerName, SyncRowsName, TrainArgs};
+use crate::flags::{CacheUseName, JobArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
 use gannet::Schema;
 use gannet::sync::{Staleness, SyncMode};
 use gannet::table::Admission;
@@ -12,17 +12,9 @@ use std::time::Duration;
 /// Batches for which a cached row may be used. docs/benchmarks.md compares other values.
 const STALENESS: u64 = 8;
 
-/// The first of the flags that was given.
-pub fn first_given(args: &CacheArgs) -> Option<&'static str> {
-    let flags = [
-        (args.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0), "--cache-bytes"),
-        (args.cache_use.is_some(), "--cache-use"),
-        (args.cache_staleness.is_some(), "--cache-staleness"),
-        (args.sync_rows.is_some(), "--sync-rows"),
-        (args.active_pull.is_some(), "--active-pull"),
-    ];
-    flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| *flag)
-}
+/// The flags of the cache.
+pub const FLAGS: [&str; 5] =
+    ["--cache-bytes", "--cache-use", "--cache-staleness", "--sync-rows", "--active-pull"];
 
 /// Whether the training pulls rows and pushes changes to them.
 pub fn learns_so(args: &TrainArgs) -> bool {
@@ -30,10 +22,11 @@ pub fn learns_so(args: &TrainArgs) -> bool {
 }
 
 /// The cache that the flags request.
-pub fn config(args: &CacheArgs) -> Result<Option<CacheConfig>, Failure> {
+fn config(job: &JobArgs) -> Result<Option<CacheConfig>, Failure> {
+    let args = &job.cache;
     let bytes = args.cache_bytes.map_or(0, |bytes| bytes.as_u64());
     if bytes == 0 {
-        return match first_given(args) {
+        return match job.typed.first_of(&FLAGS[1..]) {
             Some(flag) => Err(Failure::input(format!("{flag}: works only with a cache (--cache-bytes)"))),
             None => Ok(None),
         };
@@ -59,7 +52,7 @@ pub fn of_training(
     push: PushContent,
     mode: SyncMode,
 ) -> Result<Option<CacheConfig>, Failure> {
-    let Some(config) = config(&args.job.cache)? else { return Ok(None) };
+    let Some(config) = config(&args.job)? else { return Ok(None) };
     let refused = |why: &str| Err(Failure::input(format!("--cache-bytes cannot be combined with {why}")));
     if args.job.sync.deterministic {
         return refused("--deterministic: a step must read the rows of the step before; leave one out");

@@ -77,20 +77,6 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A flag of a job in a process without a job. `--issync 0` and `--deterministic` are allowed, because they hold
-/// there anyway.
-pub fn misplaced(job: &JobArgs) -> Option<String> {
-    let args = &job.sync;
-    let issync = format!("--issync {}", job.typed.issync);
-    let flags = [
-        (args.sync.is_some(), "--sync"),
-        (args.issync == Some(1), &issync),
-        (args.replicas_to_aggregate.is_some(), "--replicas-to-aggregate"),
-        (args.worker_timeout.is_some(), "--worker-timeout"),
-    ];
-    flags.iter().find(|(is_given, _)| *is_given).map(|(_, flag)| (*flag).to_owned())
-}
-
 /// The content of a worker's pushes without `--push`. In synchronous steps it is gradients, whose sum is that of one
 /// large batch. Changes of state would have to be averaged, which learns less (docs/consistency.md).
 pub fn push(job: &JobArgs) -> Option<PushContent> {

@@ -5,7 +5,7 @@ use crate::flags::{Cli, Command, LaunchArgs, spelled};
 use crate::job::check;
 use crate::launch::addresses::Addresses;
 use crate::launch::role::ProcessRole;
-use crate::train::roles;
+use crate::train::places;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -144,7 +144,7 @@ impl Job {
                 return Err(Failure::input(text));
             }
             if let Command::Train(train) = &cli.command {
-                roles::check_role(train, true)?;
+                places::check(train, true)?;
                 check::check(&train.job)?;
             }
         }

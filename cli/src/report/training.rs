@@ -7,8 +7,8 @@ use gannet::train::{Quality, Report};
 use serde_json::{Value, json};
 
 /// The JSON object of `train --json`. Missing numbers are null.
-pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value {
-    let first = report.progressive.as_ref();
+pub fn json(report: &Report, account: &Account) -> Value {
+    let (first, test) = (report.progressive.as_ref(), report.test.as_ref());
     let mut object = json!({
         "examples": report.examples,
         "seconds": report.seconds,
@@ -50,7 +50,7 @@ pub fn json(report: &Report, test: Option<&Quality>, account: &Account) -> Value
 }
 
 /// Prints the report of a training.
-pub fn print(report: &Report, test: Option<&Quality>) {
+pub fn print(report: &Report) {
     say!(
         "{} examples in {:.2} s, {:.0} examples/s ({}, {}, {})",
         report.examples,
@@ -66,7 +66,7 @@ pub fn print(report: &Report, test: Option<&Quality>) {
     if let Some(loss) = report.last_pass.filter(|_| report.passes > 1) {
         say!("last pass    log loss {loss:.6}");
     }
-    if let Some(quality) = test {
+    if let Some(quality) = &report.test {
         say!("test         {}", words(quality));
     }
     say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
@@ -98,8 +98,8 @@ pub fn print(report: &Report, test: Option<&Quality>) {
 /// Prints the report of a worker that neither tests nor saves.
 pub fn print_or_json(as_json: bool, report: &Report, account: &Account) {
     if as_json {
-        say!("{}", json(report, None, account));
+        say!("{}", json(report, account));
     } else {
-        print(report, None);
+        print(report);
     }
 }

@@ -1,7 +1,7 @@
 //! The run of a process that keeps its rows in a folder.
 
 use crate::failure::{Failure, SYSTEM};
-use crate::flags::{OptimizerName, RunArgs, TrainArgs};
+use crate::flags::{JobArgs, OptimizerName, RUN_FLAGS, TrainArgs};
 use crate::report::account::Account;
 use crate::runs::begin::{
     AGAIN_ALONE, check, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
@@ -11,8 +11,8 @@ use gannet::storage::Store;
 use gannet::train::{Data, Scale};
 
 /// Refuses flags of a run where no rows survive the process.
-pub fn none(run: &RunArgs) -> Result<(), Failure> {
-    match run.first_given() {
+pub fn none(job: &JobArgs) -> Result<(), Failure> {
+    match job.typed.first_of(&RUN_FLAGS) {
         Some(flag) => {
             Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
         }
@@ -39,7 +39,7 @@ pub fn alone(
     let run = &args.job.run;
     check(args)?;
     let Some(folder) = store.folder() else {
-        return none(run).map(|()| None);
+        return none(&args.job).map(|()| None);
     };
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;

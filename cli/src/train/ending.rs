@@ -2,22 +2,70 @@
 
 use crate::failure::{Failure, STOPPED};
 use crate::flags::TrainArgs;
+use crate::input;
+use crate::model::notes::{Notes, ended_how};
 use crate::model::saves;
-use gannet::train::BadLines;
+use gannet::train::{BadLines, Columns};
 use std::path::Path;
 
-/// Says where the model was saved, and whether the training was stopped early.
-pub fn print_saved(args: &TrainArgs, stopped: bool, saved: Option<(&Path, u64)>) {
-    let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
-    match saved {
-        Some((folder, rows)) if !args.json => {
-            say!("model        {early}{rows} rows in {}{}", folder.display(), saves::before(folder))
+/// What a training has learned, as far as the folder of its model says so.
+pub struct Learned<'a> {
+    pub examples: u64,
+    pub rows: u64,
+    pub stopped: bool,
+    pub bad_lines: &'a BadLines,
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub format: &'a str,
+    /// The columns, of a CSV file.
+    pub columns: Option<&'a Columns>,
+    /// Whether the model has an intercept.
+    pub intercept: bool,
+    /// Workers that did not train their share.
+    pub missing: &'a [u32],
+}
+
+/// The folder of the saved model and its rows. `None`: no model was saved.
+pub struct Saved<'a>(pub Option<(&'a Path, u64)>);
+
+impl Learned<'_> {
+    /// Saves the model with `save`, if a flag names a folder and something was learned.
+    pub fn save<'a>(
+        &self,
+        args: &'a TrainArgs,
+        save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
+    ) -> Result<Saved<'a>, Failure> {
+        let Some(folder) = args.out.as_deref() else { return Ok(Saved(None)) };
+        let learned = (self.examples, self.rows, args.job.job_name.is_none());
+        if !saves::may_save(folder, learned, self.stopped, self.bad_lines)? {
+            return Ok(Saved(None));
         }
-        Some((folder, rows)) => {
-            notice!("gannet: {early}{rows} rows saved in {}{}", folder.display(), saves::before(folder))
+        let notes = Notes {
+            format: self.format,
+            columns: self.columns,
+            counts: input::counts(&args.input),
+            intercept: self.intercept,
+            ended: ended_how(self.stopped, self.examples, self.missing),
+        };
+        Ok(Saved(Some((folder, save(folder, &notes)?))))
+    }
+}
+
+impl Saved<'_> {
+    /// Says where the model was saved, and whether the training was stopped early.
+    pub fn print(&self, args: &TrainArgs, stopped: bool) {
+        let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
+        match self.0 {
+            Some((folder, rows)) if !args.json => {
+                say!("model        {early}{rows} rows in {}{}", folder.display(), saves::before(folder))
+            }
+            Some((folder, rows)) => {
+                notice!("gannet: {early}{rows} rows saved in {}{}", folder.display(), saves::before(folder))
+            }
+            None if stopped && args.out.is_none() => {
+                notice!("gannet: {early}no --out was given, so no model was saved")
+            }
+            None => {}
         }
-        None if stopped => notice!("gannet: {early}no --out was given, so no model was saved"),
-        None => {}
     }
 }
 

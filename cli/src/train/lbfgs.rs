@@ -5,23 +5,22 @@ use crate::failure::{Failure, INPUT, PEER, STOPPED, SYSTEM};
 use crate::flags::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksName, TrainArgs};
 use crate::job::{check, connection};
 use crate::metrics::Metrics;
-use crate::model::notes::Notes;
-use crate::model::{folder, lr, notes, optimizer, saves};
+use crate::model::{folder, lr, optimizer, saves};
 use crate::report::account::Account;
 use crate::report::{warnings, words};
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, in_run, settings};
 use crate::server::store;
+use crate::train::ending::Learned;
 use crate::train::input_check;
 use crate::{failure, input, signals};
 use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, TrainError, evaluate};
+use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, evaluate, test_at_end};
 use gannet::{Rule, Schema};
 use serde_json::json;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -43,16 +42,13 @@ const DATA_BYTES: u64 = 8 << 30;
 
 const PASS_SECONDS: f64 = 600.0;
 
-/// Whether the flags choose L-BFGS. Its own flags are refused with any other optimizer.
+/// Whether the flags choose L-BFGS.
 pub fn is_chosen(args: &TrainArgs) -> Result<bool, Failure> {
     let chosen = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    match args.lbfgs.first_given() {
-        Some(flag) if !chosen => Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs"))),
-        _ if chosen && args.model.model != ModelName::Lr => {
-            Err(Failure::input("--optimizer lbfgs: works only with --model lr"))
-        }
-        _ => Ok(chosen),
+    if chosen && args.model.model != ModelName::Lr {
+        return Err(Failure::input("--optimizer lbfgs: works only with --model lr"));
     }
+    Ok(chosen)
 }
 
 /// What the flags request.
@@ -294,28 +290,21 @@ fn lead<C: Columns>(
     let seconds = start.elapsed().as_secs_f64();
     warnings::warn_of_bad_lines(&loaded.bad_lines);
     let mut learned = LearnedWeights::new(columns, TABLE).map_err(failure::backend_failure)?;
-    let test = match &plan.test {
-        Some(data) if !trained.stopped => match evaluate(data, &mut learned) {
-            Err(TrainError::Read(ReadError::Stopped { .. })) => None,
-            tested => tested.map_err(failure::train_failure)?,
-        },
-        _ => None,
-    };
-    let ended = notes::ended_how(trained.stopped, trained.examples, &account.missing);
-    let notes = Notes {
-        ended,
+    // A signal that only ends the test leaves a finished training.
+    let mut untested = trained.stopped;
+    let test = test_at_end(plan.test.as_ref(), &mut untested, |data| evaluate(data, &mut learned));
+    let test = test.map_err(failure::train_failure)?;
+    let saving = Learned {
+        examples: trained.examples,
+        rows: 0,
+        stopped: trained.stopped,
+        bad_lines: &loaded.bad_lines,
         format: loaded.format,
         columns: loaded.columns.as_ref(),
-        counts: input::counts(&args.input),
         intercept: plan.settings.intercept,
+        missing: &account.missing,
     };
-    let may_save = |folder: &Path| {
-        saves::may_save(folder, (trained.examples, 0, true), trained.stopped, &loaded.bad_lines)
-    };
-    let saved = match &args.out {
-        Some(folder) if may_save(folder)? => Some(lr::save(folder, &mut learned, &notes)?),
-        _ => None,
-    };
+    let saved = saving.save(args, |folder, notes| lr::save(folder, &mut learned, notes))?;
     if let Some(label) = one_class {
         warnings::warn_of_one_class(label);
     }
@@ -333,7 +322,7 @@ fn lead<C: Columns>(
         say!("{object}");
     } else {
         summary.print(&transport, stats.rows, bytes);
-        if let (Some(rows), Some(folder)) = (saved, &args.out) {
+        if let Some((folder, rows)) = saved.0 {
             say!("model        {rows} rows in {}{}", folder.display(), saves::before(folder));
         }
     }

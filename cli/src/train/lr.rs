@@ -5,25 +5,23 @@ use crate::flags::TrainArgs;
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr::TABLE;
-use crate::model::notes::Notes;
-use crate::model::{lr, notes, saves, warm_start};
+use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::report::{training, warnings};
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, settings};
 use crate::server::store;
-use crate::train::ending::{ended_early, print_saved};
+use crate::signals;
+use crate::train::ending::{Learned, ended_early};
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
-use crate::{input, signals};
 use gannet::table::Admission;
 use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, Embedded, FlatTable, Options, Progress, Quality, Report, Share, StepReport, train_watched,
+    Backend, Embedded, FlatTable, Options, Progress, Report, Share, StepReport, train_watched,
 };
 use serde_json::Value;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -51,14 +49,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
             let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
             backend.close().map_err(backend_failure)?;
-            ended(&trained)?;
+            ended_early(trained.stopped, trained.examples)?;
             run.map_or(Ok(()), |run| run.finish(trained.rows))
         }
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = FlatTable::within(&schema, limit).map_err(backend_failure)?;
-            alone::none(&args.job.run)?;
-            ended(&train_and_save(args, &options, &mut backend, (&stop, &metrics), &Account::default())?)
+            alone::none(&args.job)?;
+            let account = Account::default();
+            let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
+            ended_early(trained.stopped, trained.examples)
         }
     }
 }
@@ -72,7 +72,7 @@ fn train_and_save<B: Backend>(
 ) -> Result<Report, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
     let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
-    finish(args, backend, &trained, (trained.test.as_ref(), account), validator.into_validations())?;
+    finish(args, backend, &trained, account, validator.into_validations())?;
     Ok(trained)
 }
 
@@ -109,40 +109,31 @@ pub fn finish<B: Backend>(
     args: &TrainArgs,
     backend: &mut B,
     trained: &Report,
-    (test, account): (Option<&Quality>, &Account),
+    account: &Account,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let alone = args.job.job_name.is_none();
-    let learned = (trained.examples, trained.rows, alone);
-    let may_save = |folder: &Path| saves::may_save(folder, learned, trained.stopped, &trained.bad_lines);
-    let saved = match &args.out {
-        Some(folder) if may_save(folder)? => {
-            let (format, columns) = (trained.format, trained.columns.as_ref());
-            let counts = input::counts(&args.input);
-            let ended = notes::ended_how(trained.stopped, trained.examples, &account.missing);
-            let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
-            let rows = lr::save(folder, backend, &notes)?;
-            Some((folder.as_path(), rows))
-        }
-        _ => None,
+    let learned = Learned {
+        examples: trained.examples,
+        rows: trained.rows,
+        stopped: trained.stopped,
+        bad_lines: &trained.bad_lines,
+        format: trained.format,
+        columns: trained.columns.as_ref(),
+        intercept: !args.no_intercept,
+        missing: &account.missing,
     };
+    let saved = learned.save(args, |folder, notes| lr::save(folder, backend, notes))?;
+    let test = trained.test.as_ref();
     warnings::warn_of_quality(trained.progressive.as_ref(), test, trained.columns.as_ref());
     if args.json {
-        let mut object = training::json(trained, test, account);
+        let mut object = training::json(trained, account);
         if let Some(validations) = validations {
             object["validations"] = validations.into();
         }
         say!("{object}");
     } else {
-        training::print(trained, test);
+        training::print(trained);
     }
-    if saved.is_some() || args.out.is_none() {
-        print_saved(args, trained.stopped, saved);
-    }
+    saved.print(args, trained.stopped);
     Ok(())
-}
-
-/// The result of a training that a signal may have stopped.
-pub fn ended(trained: &Report) -> Result<(), Failure> {
-    ended_early(trained.stopped, trained.examples)
 }

@@ -8,9 +8,10 @@ pub mod lr;
 pub mod lr_worker;
 pub mod models;
 pub mod options;
-pub mod roles;
+pub mod places;
 pub mod tasks;
 pub mod validation;
+pub mod worker;
 
 use crate::checkpoint::source;
 use crate::failure::Failure;
@@ -19,15 +20,13 @@ use crate::job::backups::Membership;
 use crate::job::{backups, check, end, wire};
 use crate::model::{row_type, warm_start};
 use crate::server::{Serving, store};
-use crate::train::models::settings;
 use crate::{launched, server};
 
 /// Runs the command.
 pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     tasks::settle(&mut args);
-    roles::check_role(&args, launched::is_launched())?;
-    settings::check(&args.model)?;
+    places::check(&args, launched::is_launched())?;
     let lbfgs = lbfgs::is_chosen(&args)?;
     warm_start::check(&args, lbfgs)?;
     wire::check(&args, lbfgs)?;
@@ -61,7 +60,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
-        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::worker(&args),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::run(&args, None),
         Some(JobName::Worker) => models::worker::worker(&args),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::read::data::{Data, shown_name};
 use crate::read::error::ReadError;
-use crate::read::split::Splits;
+use crate::read::splits::split::Splits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

@@ -7,9 +7,9 @@ use crate::learn::metrics::{Metrics, Quality, sigmoid};
 use crate::learn::report::TrainError;
 use crate::limits::SCORE_BATCH;
 use crate::read::block::Block;
-use crate::read::columns::Columns;
 use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
+use crate::read::formats::columns::Columns;
 use crate::read::reader::Reader;
 
 /// Scores every labelled example of `data` with the current weights of the backend, pulled in batches. It learns

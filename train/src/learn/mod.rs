@@ -11,6 +11,7 @@ pub(crate) mod lr;
 pub(crate) mod metrics;
 pub(crate) mod options;
 mod pass_sums;
+pub(crate) mod pending;
 pub(crate) mod push_content;
 pub(crate) mod replay;
 pub(crate) mod report;

@@ -3,8 +3,8 @@
 use crate::backend::BackendError;
 use crate::learn::metrics::Quality;
 use crate::learn::push_content::PushContent;
-use crate::read::columns::Columns;
 use crate::read::error::{BadLines, ReadError};
+use crate::read::formats::columns::Columns;
 use gannet_core::Stats;
 use gannet_worker::Counters;
 use std::ops::ControlFlow;

@@ -7,6 +7,7 @@ use crate::learn::gradient::{Gradients, Reduce};
 use crate::learn::metrics::Quality;
 use crate::learn::options::Options;
 use crate::learn::pass_sums::PassSums;
+use crate::learn::pending::{Pushing, test_at_end};
 use crate::learn::push_content::PushContent;
 use crate::learn::replay::Replay;
 use crate::learn::report::{Progress, Report, StepObserver, TrainError, no_rows};
@@ -82,13 +83,11 @@ pub fn train_watched<B: Backend>(
         }
     };
     let summary = batches.finish()?;
-    run.settle()?;
-    run.backend.drain()?;
-    run.count_late();
+    run.end()?;
     run.give_up();
     let wire = run.backend.counters();
     let seconds = start.elapsed().as_secs_f64();
-    let test = evaluate_test(options, run.backend, &mut stopped)?;
+    let test = test_at_end(options.test.as_ref(), &mut stopped, |data| evaluate(data, run.backend))?;
     report(run, summary, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
 }
 
@@ -124,25 +123,6 @@ fn update_mode<B: Backend>(
     }
 }
 
-/// The quality on the test set, if there is one and the training was not stopped.
-fn evaluate_test<B: Backend>(
-    options: &Options,
-    backend: &mut B,
-    stopped: &mut bool,
-) -> Result<Option<Quality>, TrainError> {
-    match &options.test {
-        Some(data) if !*stopped => match evaluate(data, backend) {
-            // A signal that ends the wait for the test set does not discard what was learned.
-            Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                *stopped = true;
-                Ok(None)
-            }
-            tested => tested,
-        },
-        _ => Ok(None),
-    }
-}
-
 /// Results of a training outside its loop.
 struct Outcome {
     passes: u32,
@@ -158,7 +138,7 @@ fn report<B: Backend>(
     summary: ReadSummary,
     outcome: Outcome,
 ) -> Result<Report, TrainError> {
-    let TrainingLoop { backend, mode, mut sums, late, .. } = run;
+    let TrainingLoop { backend, mode, mut sums, pending, .. } = run;
     let ((progressive, last_pass), PassSums { examples, merged, .. }) = (sums.quality(), sums);
     let Outcome { passes, push, seconds, test, wire, stopped } = outcome;
     let stats = backend.stats()?;
@@ -183,7 +163,7 @@ fn report<B: Backend>(
         not_finite: mode.not_finite() + backend.not_finite(),
         not_admitted: backend.not_admitted(),
         pulls_by_staleness: backend.pulls_by_staleness(),
-        dropped_late: (late.examples, backend.late_rows()),
+        dropped_late: (pending.late_examples, backend.late_rows()),
         wire,
         stopped,
     })

@@ -5,12 +5,13 @@ use crate::batch::batches::Batches;
 use crate::batch::first::await_first;
 use crate::batch::{Batch, InSplit};
 use crate::learn::pass_sums::PassSums;
+use crate::learn::pending::{Pending, Pushing};
 use crate::learn::replay::overlay;
 use crate::learn::report::{Progress, StepObserver, StepReport, TrainError};
 use crate::learn::update_mode::UpdateMode;
 use crate::limits::REST_AFTER;
-use crate::read::columns::Columns;
-use crate::read::split::{Splits, report_done};
+use crate::read::formats::columns::Columns;
+use crate::read::splits::split::Splits;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,42 +29,13 @@ struct PullQueue {
     ended: bool,
 }
 
-/// The position of this worker in the splits that a scheduler hands out.
-struct SplitPlace {
-    source: Option<Arc<dyn Splits>>,
-    /// The position of the last batch that was pushed.
-    last_pushed: Option<InSplit>,
-    /// That batch, as long as its synchronous step may be applied without it.
-    unsettled: Option<Batch>,
-}
-
-/// Pushes that arrived after their synchronous step was applied without them.
-#[derive(Default)]
-pub(crate) struct LatePushes {
-    /// Examples of each push, by its number.
-    examples_of: Vec<u32>,
-    /// The numbers of late pushes that are not counted yet.
-    numbers: Vec<u64>,
-    /// Examples of late pushes.
-    pub examples: u64,
-}
-
-impl LatePushes {
-    fn count(&mut self) {
-        for push in self.numbers.drain(..) {
-            self.examples += self.examples_of.get(push as usize).copied().map_or(0, u64::from);
-        }
-    }
-}
-
 /// A running training.
 pub(crate) struct TrainingLoop<'a, B> {
     pub backend: &'a mut B,
     pub mode: UpdateMode,
     pub sums: PassSums,
-    pub late: LatePushes,
     pulls: PullQueue,
-    splits: SplitPlace,
+    pub pending: Pending,
     /// How many batches are pulled ahead of the one that is learned.
     depth: usize,
     margins: Vec<f32>,
@@ -88,9 +60,8 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             backend,
             mode,
             sums: PassSums::new(),
-            late: LatePushes::default(),
             pulls: PullQueue::default(),
-            splits: SplitPlace { source: splits, last_pushed: None, unsettled: None },
+            pending: Pending::new(splits),
             depth,
             margins: Vec::new(),
             start,
@@ -116,7 +87,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         let (mut reported, mut broken) = (self.start, false);
         self.await_first(batches)?;
         loop {
-            if self.splits.source.is_some() && self.pulls.in_flight.is_empty() {
+            if self.pending.splits.is_some() && self.pulls.in_flight.is_empty() {
                 self.await_batch(batches)?;
             }
             let early = if self.backend.reads_all() { 0 } else { self.depth };
@@ -153,7 +124,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
 
     /// Waits for the next split, because other workers may have all that are left. Meanwhile no worker waits for this
     /// one.
-    fn await_batch(&mut self, batches: &mut Batches) -> Result<(), BackendError> {
+    fn await_batch(&mut self, batches: &mut Batches) -> Result<(), TrainError> {
         let mut rests = false;
         while self.pulls.awaited.is_none() && !self.pulls.ended {
             match batches.next_within(REST_AFTER) {
@@ -167,7 +138,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
                 Err(_) => {}
             }
         }
-        if rests && !self.pulls.ended { self.backend.resume() } else { Ok(()) }
+        if rests && !self.pulls.ended { Ok(self.backend.resume()?) } else { Ok(()) }
     }
 
     /// Pulls until more than `most` batches are in flight, or there are no more.
@@ -219,9 +190,9 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             self.pull_ahead(batches, stop, most)?;
         }
         self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
-        self.splits.last_pushed = batch.split;
+        self.pending.last_pushed = batch.split;
         self.sums.add(batch, &self.margins);
-        self.late.examples_of.push(batch.block.len() as u32);
+        self.pending.pushed(batch);
         self.count_late();
         Ok(())
     }
@@ -254,92 +225,12 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         }
     }
 
-    /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
-    /// longer needed.
-    fn keep(&mut self, batch: Batch) -> Option<Batch> {
-        let to_keep = self.settles() && batch.split.is_some_and(|split| split.end.is_none());
-        if to_keep { self.splits.unsettled.replace(batch) } else { Some(batch) }
-    }
-
-    /// Whether batches of splits may arrive too late for their synchronous step.
-    fn settles(&self) -> bool {
-        self.splits.source.is_some() && self.backend.may_be_late()
-    }
-
-    /// Whether the last batch of a split arrived after its step was applied without it, because the other workers had
-    /// seen this worker leave. Waits until that is known.
-    fn is_late(&mut self) -> Result<bool, BackendError> {
-        if !self.settles() || self.splits.unsettled.is_none() {
-            return Ok(false);
-        }
-        self.backend.drain()?;
-        self.backend.take_late(&mut self.late.numbers);
-        Ok(!std::mem::take(&mut self.late.numbers).is_empty())
-    }
-
-    /// Makes sure that the rows include the last batch of a split. If it came too late for its step, it is pushed in
-    /// a later step under the same name, so that shards that have applied it drop it.
-    pub(crate) fn settle(&mut self) -> Result<(), BackendError> {
-        if self.is_late()? { self.settle_late() } else { Ok(()) }
-    }
-
-    /// Pushes the last batch of a split again, until a step includes it.
-    fn settle_late(&mut self) -> Result<(), BackendError> {
-        while let Some(batch) = self.splits.unsettled.take() {
-            tracing::warn!(
-                split = batch.split.map(|split| split.index),
-                "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
-            );
-            self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
-            let mut rows = self.backend.finish_pull()?;
-            self.compute(&batch, &mut rows);
-            self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
-            self.late.examples_of.push(batch.block.len() as u32);
-            self.splits.unsettled = Some(batch);
-            if !self.is_late()? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Calls the observer after a step.
     fn watched(&mut self, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
         self.steps += 1;
         let (mass, loss) = self.sums.all();
         let (format, columns) = (self.data_format.0, self.data_format.1.as_ref());
         watch(&StepReport { number: self.steps, mass, loss, format, columns }, self.backend)
-    }
-
-    /// Counts the examples of pushes that came too late and were dropped. (Late pushes of splits are sent again
-    /// instead.)
-    pub(crate) fn count_late(&mut self) {
-        if self.settles() {
-            return;
-        }
-        self.backend.take_late(&mut self.late.numbers);
-        self.late.count();
-    }
-
-    /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
-    /// again.
-    fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
-        self.settle()?;
-        self.backend.drain()?;
-        self.splits.last_pushed = None;
-        if let (Some(splits), Some(examples)) = (&self.splits.source, split.end) {
-            let backend = &mut *self.backend;
-            report_done::<TrainError, _>(&**splits, (split.index, examples), || backend.stay_in_touch())?;
-        }
-        Ok(self.backend.forget_split(split)?)
-    }
-
-    /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
-    /// must have been acknowledged.
-    pub(crate) fn give_up(&mut self) {
-        if let (Some(splits), Some(split)) = (&self.splits.source, self.splits.last_pushed) {
-            splits.acked(split.index, split.seq);
-        }
     }
 
     fn progress(&mut self, batch: &Batch, queued: usize) -> Progress {
@@ -356,5 +247,40 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             in_flight: if self.depth > 0 { self.pulls.in_flight.len() } else { 0 },
             local: self.backend.local_stats(),
         }
+    }
+}
+
+impl<B: Backend> Pushing for TrainingLoop<'_, B> {
+    fn pending(&mut self) -> &mut Pending {
+        &mut self.pending
+    }
+
+    fn may_be_late(&self) -> bool {
+        self.backend.may_be_late()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        self.backend.drain()
+    }
+
+    fn take_late(&mut self, late: &mut Vec<u64>) {
+        self.backend.take_late(late);
+    }
+
+    fn push_again(&mut self, batch: &Batch) -> Result<(), TrainError> {
+        self.backend.begin_pull(batch.sorted_keys(), self.mode.push().read())?;
+        let mut rows = self.backend.finish_pull()?;
+        self.compute(batch, &mut rows);
+        self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
+        self.pending.pushed(batch);
+        Ok(())
+    }
+
+    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
+        self.backend.stay_in_touch()
+    }
+
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        self.backend.forget_split(split)
     }
 }

@@ -1,7 +1,7 @@
 //! The training loop of the models. For each batch, this thread pulls the rows of all tables together, learns the
 //! examples one by one, and pushes.
 
-use super::{BatchRows, BatchStep, Example, Fitted, Fitting, Measured, Measures, Model, Objective};
+use super::{BatchRows, BatchStep, Example, Fitted, Fitting, Measures, Model, Objective};
 use crate::backend::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
 use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
@@ -9,16 +9,14 @@ use crate::batch::first::await_first;
 use crate::batch::{Batch, BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
+use crate::learn::pending::{Pending, Pushing, test_at_end};
 use crate::learn::push_content::PushContent;
 use crate::learn::report::{StepReport, TrainError, no_rows};
 use crate::limits::REST_AFTER;
 use crate::models::score;
-use crate::read::error::ReadError;
 use crate::read::reader::Reader;
-use crate::read::split::{Splits, report_done};
 use gannet_optim::Rule;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -87,35 +85,14 @@ pub fn fit_watched<T: Tables>(
         }
     };
     let summary = batches.finish()?;
-    // The worker must settle late pushes before it leaves, because a worker that has left gets no report of them.
-    learner.settle()?;
-    learner.tables.drain()?;
-    learner.count_late();
+    learner.end()?;
     learner.tables.leave()?;
     learner.give_up();
     let seconds = start.elapsed().as_secs_f64();
-    let test = score_test(options, &mut learner, &mut stopped)?;
+    let test =
+        test_at_end(options.test.as_ref(), &mut stopped, |data| score(data, learner.model, learner.tables))?;
     let fitted = learner.fitted(summary, seconds, push)?;
     Ok(Fitted { test, stopped, ..fitted })
-}
-
-/// The quality on the test set, if there is one and the training was not stopped.
-fn score_test<T: Tables>(
-    options: &Options,
-    learner: &mut ModelLearner<'_, T>,
-    stopped: &mut bool,
-) -> Result<Option<Measured>, TrainError> {
-    match &options.test {
-        Some(data) if !*stopped => match score(data, learner.model, learner.tables) {
-            // A signal that ends the wait for the test set does not discard what was learned.
-            Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                *stopped = true;
-                Ok(None)
-            }
-            tested => tested,
-        },
-        _ => Ok(None),
-    }
 }
 
 /// Rows and bytes of a model's tables.
@@ -164,15 +141,8 @@ struct ModelLearner<'a, T> {
     examples: u64,
     steps: u64,
     not_finite: u64,
-    /// The number of examples of each push, and the numbers of late pushes that are not counted yet.
-    pushed: Vec<u32>,
-    late: Vec<u64>,
-    late_examples: u64,
-    /// The source of splits, and the position of the last batch that was pushed.
-    splits: Option<Arc<dyn Splits>>,
-    place: Option<InSplit>,
-    /// That batch, as long as its synchronous step may be applied without it.
-    unsettled: Option<Batch>,
+    /// What it still owes.
+    pending: Pending,
 }
 
 impl<'a, T: Tables> ModelLearner<'a, T> {
@@ -209,12 +179,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             examples: 0,
             steps: 0,
             not_finite: 0,
-            pushed: Vec::new(),
-            late: Vec::new(),
-            late_examples: 0,
-            splits: options.splits.as_ref().map(|(source, _)| source.clone()),
-            place: None,
-            unsettled: None,
+            pending: Pending::new(options.splits.as_ref().map(|(source, _)| source.clone())),
         })
     }
 
@@ -253,7 +218,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 
     /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
     fn next(&mut self, batches: &mut Batches) -> Result<Option<Batch>, TrainError> {
-        if self.splits.is_none() {
+        if self.pending.splits.is_none() {
             if self.steps == 0 && self.tables.batches_before() > 0 {
                 return Ok(await_first(batches, || self.tables.stay_in_touch())?);
             }
@@ -279,27 +244,6 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
     }
 
-    /// Ends a split that is learned completely. The servers may forget its pushes only when no worker can get it
-    /// again.
-    fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
-        self.settle()?;
-        self.tables.drain()?;
-        self.place = None;
-        if let (Some(splits), Some(examples)) = (&self.splits, split.end) {
-            let tables = &mut self.tables;
-            report_done::<TrainError, _>(&**splits, (split.index, examples), || tables.stay_in_touch())?;
-        }
-        Ok(self.tables.forget_split(split)?)
-    }
-
-    /// Reports the last pushed batch of the current split, so that another worker can continue the split. Every push
-    /// must have been acknowledged.
-    fn give_up(&mut self) {
-        if let (Some(splits), Some(split)) = (&self.splits, self.place) {
-            splits.acked(split.index, split.seq);
-        }
-    }
-
     /// Learns a batch: pulls its rows, learns its examples and pushes.
     fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
         if batch.epoch != self.epoch {
@@ -318,7 +262,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         }
         self.learn(batch, true)?;
         self.push(batch)?;
-        self.place = batch.split;
+        self.pending.last_pushed = batch.split;
         self.steps += 1;
         self.count_late();
         Ok(())
@@ -332,72 +276,14 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     fn push(&mut self, batch: &Batch) -> Result<(), BackendError> {
-        self.pushed.push(batch.block.len() as u32);
+        self.pending.pushed(batch);
         self.rows.iter_mut().try_for_each(|rows| rows.push(self.tables, batch.split.as_ref()))
-    }
-
-    /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
-    /// longer needed.
-    fn keep(&mut self, batch: Batch) -> Option<Batch> {
-        let to_keep = self.settles() && batch.split.is_some_and(|split| split.end.is_none());
-        if to_keep { self.unsettled.replace(batch) } else { Some(batch) }
-    }
-
-    /// Whether batches of splits may arrive too late for their synchronous step.
-    fn settles(&self) -> bool {
-        self.splits.is_some() && self.tables.may_be_late()
-    }
-
-    /// Whether some of the last batch of a split arrived after its step was applied without it, in any table. That
-    /// happens when the other workers have seen this worker leave. Waits until that is known.
-    fn is_late(&mut self) -> Result<bool, BackendError> {
-        if !self.settles() || self.unsettled.is_none() {
-            return Ok(false);
-        }
-        self.tables.drain()?;
-        (0..self.rows.len()).for_each(|table| self.tables.take_late(table, &mut self.late));
-        Ok(!std::mem::take(&mut self.late).is_empty())
-    }
-
-    /// Makes sure that the rows include the last batch of a split. If it came too late for its step, it is pushed in
-    /// a later step under the same name, so that shards that have applied it drop it.
-    fn settle(&mut self) -> Result<(), TrainError> {
-        if self.is_late()? { self.settle_late() } else { Ok(()) }
-    }
-
-    fn settle_late(&mut self) -> Result<(), TrainError> {
-        while let Some(batch) = self.unsettled.take() {
-            tracing::warn!(
-                split = batch.split.map(|split| split.index),
-                "a synchronous step was applied without a batch of this worker: pushing the batch in a later step"
-            );
-            self.pull(&batch)?;
-            self.learn(&batch, false)?;
-            self.push(&batch)?;
-            self.unsettled = Some(batch);
-            if !self.is_late()? {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Sums of importance and losses over all examples so far.
     fn sums(&self) -> (f64, f64) {
         let sums = self.passes.iter().map(Measures::sums);
         sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
-    }
-
-    /// Counts the examples of pushes that came too late and were dropped. (Late pushes of splits are sent again
-    /// instead.)
-    fn count_late(&mut self) {
-        if self.settles() {
-            return;
-        }
-        self.tables.take_late(0, &mut self.late);
-        for push in self.late.drain(..) {
-            self.late_examples += self.pushed.get(push as usize).copied().map_or(0, u64::from);
-        }
     }
 
     /// Learns the examples of a batch. With `first_time` they count in the reports.
@@ -426,7 +312,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 
     /// The results, without a test and not stopped.
     fn fitted(self, summary: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
-        let ModelLearner { model, tables, mut passes, examples, steps, not_finite, late_examples, .. } = self;
+        let ModelLearner { model, tables, mut passes, examples, steps, not_finite, pending, .. } = self;
         let (rows, bytes) = sizes(model, tables)?;
         Ok(Fitted {
             examples,
@@ -446,8 +332,44 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             not_finite: not_finite + tables.not_finite(),
             not_admitted: tables.not_admitted(),
             pulls_by_staleness: tables.pulls_by_staleness(),
-            dropped_late: (late_examples, tables.late_rows()),
+            dropped_late: (pending.late_examples, tables.late_rows()),
             stopped: false,
         })
+    }
+}
+
+impl<T: Tables> Pushing for ModelLearner<'_, T> {
+    fn pending(&mut self) -> &mut Pending {
+        &mut self.pending
+    }
+
+    fn may_be_late(&self) -> bool {
+        self.tables.may_be_late()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        self.tables.drain()
+    }
+
+    fn take_late(&mut self, late: &mut Vec<u64>) {
+        self.tables.take_late(0, late);
+    }
+
+    fn take_late_of_all(&mut self, late: &mut Vec<u64>) {
+        (0..self.rows.len()).for_each(|table| self.tables.take_late(table, late));
+    }
+
+    fn push_again(&mut self, batch: &Batch) -> Result<(), TrainError> {
+        self.pull(batch)?;
+        self.learn(batch, false)?;
+        Ok(self.push(batch)?)
+    }
+
+    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
+        self.tables.stay_in_touch()
+    }
+
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        self.tables.forget_split(split)
     }
 }

@@ -5,8 +5,8 @@ use super::{Measured, Model};
 use crate::backend::BackendError;
 use crate::backend::tables::Tables;
 use crate::learn::push_content::PushContent;
-use crate::read::columns::Columns;
 use crate::read::error::BadLines;
+use crate::read::formats::columns::Columns;
 
 /// The progress of a training.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Objectives of models: the kind of outputs, their loss, and measures over many examples.
 
 use crate::learn::metrics::{Metrics, Quality, log_loss, sigmoid};
-use crate::read::labels::Labels;
+use crate::read::formats::labels::Labels;
 
 /// What a model predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! The data to read: files and their format, or a source of examples, and the share of the examples.
 
 use crate::read::block_source::BlockSource;
-use crate::read::columns::ColumnChoice;
-use crate::read::criteo::Counts;
+use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
-use crate::read::labels::Labels;
-use crate::read::scale::Scale;
-use crate::read::stop_flag::StopFlag;
+use crate::read::formats::columns::ColumnChoice;
+use crate::read::formats::criteo::Counts;
+use crate::read::formats::labels::Labels;
+use crate::read::formats::scale::Scale;
 use std::sync::Arc;
 
 /// The format of data files.

@@ -3,15 +3,15 @@
 
 use crate::read::block::Block;
 use crate::read::block_source::SourceBlocks;
-use crate::read::columns::Columns;
+use crate::read::bytes::source::Source;
+use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
-use crate::read::format::LineReader;
-use crate::read::line_blocks::LineBlocks;
-use crate::read::parsers::ParsedBlocks;
-use crate::read::source::Source;
-use crate::read::split::Split;
-use crate::read::stream::ReadPosition;
+use crate::read::formats::columns::Columns;
+use crate::read::formats::format::LineReader;
+use crate::read::lines::line_blocks::LineBlocks;
+use crate::read::lines::parsers::ParsedBlocks;
+use crate::read::splits::split::Split;
 use std::io::Read;
 
 /// What data that is not in files is called where a format is expected.

@@ -1,15 +1,15 @@
 //! Surveys the columns of CSV files before the training: their values, and the numbers that scaling needs.
 
 use crate::read::block::Block;
-use crate::read::csv;
+use crate::read::bytes::source::Source;
+use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
-use crate::read::format::LineReader;
-use crate::read::libsvm;
-use crate::read::number::parse_float;
-use crate::read::scale::{Scale, ScaleKind, ScaledColumn};
-use crate::read::source::Source;
-use crate::read::stream::{ReadPosition, Stream};
+use crate::read::formats::csv;
+use crate::read::formats::format::LineReader;
+use crate::read::formats::libsvm;
+use crate::read::formats::number::parse_float;
+use crate::read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 use std::collections::HashSet;
 
 /// The most different values of a column that are counted.

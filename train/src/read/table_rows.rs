@@ -3,10 +3,10 @@
 
 use crate::limits::OCCURRENCES_PER_BLOCK_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
 use crate::read::error::ReadError;
-use crate::read::labels::{Labels, zero_bit};
-use crate::read::repeated_keys::RepeatedKeys;
+use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
+use crate::read::formats::labels::{Labels, zero_bit};
+use crate::read::formats::repeated_keys::RepeatedKeys;
 
 /// Makes examples of the rows of a table. A [`BlockSource`](crate::BlockSource) fills blocks with it.
 ///

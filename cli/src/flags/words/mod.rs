@@ -3,4 +3,4 @@
 pub mod environment;
 pub mod foreign;
 pub mod numbers;
-pub mod sections;
+pub mod short_help;

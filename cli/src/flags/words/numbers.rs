@@ -1,5 +1,7 @@
-//! Messages for values that should be numbers. They say what is needed; the standard library's say how it parses.
+//! Sizes, and messages for values that should be numbers. They say what is needed; the standard library's say how it
+//! parses.
 
+use bytesize::ByteSize;
 use clap::error::{ContextKind, Error, ErrorKind};
 use std::error::Error as _;
 
@@ -24,6 +26,14 @@ fn needed(message: &str) -> Option<&'static str> {
         "number too large to fit in target type" => Some("a smaller number is needed"),
         "invalid float literal" | "cannot parse float from empty string" => Some("a number is needed"),
         _ => None,
+    }
+}
+
+/// Parses `4GiB`, `500M`, `123456789`.
+pub fn size(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(size) if size.as_u64() > 0 => Ok(size),
+        _ => Err("a size like 4GiB, 500MB or a number of bytes is needed".into()),
     }
 }
 

@@ -6,28 +6,27 @@ use crate::flags::{TasksName, TrainArgs};
 use crate::job::{check, connection, sync};
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
-use crate::model::notes::Notes;
-use crate::model::{lr, notes, saves};
+use crate::model::lr;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::runs::in_run::InRun;
 use crate::runs::{in_run, settings};
 use crate::server::store;
+use crate::train::ending::Learned;
 use crate::train::feed::outcome::{JobOutcome, together};
 use crate::train::feed::reading;
 use crate::train::feed::roles::check_model;
 use crate::train::validation::Validator;
 use crate::train::{ending, options, tasks};
-use crate::{failure, input, security, signals};
+use crate::{failure, security, signals};
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, forget_job};
 use gannet::runs::{RunMember, RunSetting};
 use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, ReadError, Reader,
-    RemoteBackend, Share, StepReport, TrainError, evaluate, plan_files,
+    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Reader, RemoteBackend, Share,
+    StepReport, evaluate, plan_files, test_at_end,
 };
 use gannet::{Server, ServerConfig, Transports};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -221,31 +220,22 @@ impl ServedJob<'_> {
         display.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
         let mut stopped = job.is_none();
-        let test = match &self.options.test {
-            Some(data) if !stopped => match evaluate(data, backend) {
-                Err(TrainError::Read(ReadError::Stopped { .. })) => {
-                    stopped = true;
-                    None
-                }
-                tested => tested.map_err(failure::train_failure)?,
-            },
-            _ => None,
-        };
+        let test = self.options.test.as_ref();
+        let test = test_at_end(test, &mut stopped, |data| evaluate(data, backend));
+        let test = test.map_err(failure::train_failure)?;
         let stats = backend.stats().map_err(failure::backend_failure)?;
         let examples = job.as_ref().map_or(0, |job| job.examples);
-        let may_save = |folder: &Path| {
-            saves::may_save(folder, (examples, stats.rows, false), stopped, &BadLines::default())
+        let learned = Learned {
+            examples,
+            rows: stats.rows,
+            stopped,
+            bad_lines: &BadLines::default(),
+            format: self.format,
+            columns: self.columns.as_ref(),
+            intercept: !self.args.no_intercept,
+            missing: &[],
         };
-        let saved = match &self.args.out {
-            Some(folder) if may_save(folder)? => {
-                let (counts, intercept) = (input::counts(&self.args.input), !self.args.no_intercept);
-                let columns = self.columns.as_ref();
-                let ended = notes::ended_how(stopped, examples, &[]);
-                let notes = Notes { format: self.format, columns, counts, intercept, ended };
-                Some((folder.as_path(), lr::save(folder, backend, &notes)?))
-            }
-            _ => None,
-        };
+        let saved = learned.save(self.args, |folder, notes| lr::save(folder, backend, notes))?;
         if !stopped {
             // The last report of each worker has its final numbers.
             wait_for_workers(self.status, self.timeout);
@@ -261,7 +251,7 @@ impl ServedJob<'_> {
             format: self.format,
         };
         report.print(self.args.json, validator.into_validations(), account);
-        ending::print_saved(self.args, stopped, saved);
+        saved.print(self.args, stopped);
         ending::ended_early(stopped, report.examples())?;
         Ok(report.stats.rows)
     }

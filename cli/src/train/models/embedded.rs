@@ -38,7 +38,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     if is_flat && push == PushContent::Replay {
         let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
         let mut tables = FlatTables::within(limit);
-        alone::none(&args.job.run)?;
+        alone::none(&args.job)?;
         let account = Account::default();
         let fitted =
             train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;

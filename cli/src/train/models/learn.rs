@@ -2,17 +2,16 @@
 
 use crate::failure::{Failure, train_failure};
 use crate::flags::TrainArgs;
-use crate::input;
 use crate::metrics::Metrics;
 use crate::metrics::training::FitTraining;
-use crate::model::notes::{Notes, ended_how};
+use crate::model::notes::Notes;
 use crate::model::shape::Shape;
-use crate::model::{saves, tables};
+use crate::model::tables;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings::warn_of_bad_lines;
-use crate::train::ending::print_saved;
+use crate::train::ending::Learned;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
 use gannet::train::models::{Fitted, Fitting, Measured, Model, fit_watched, score};
@@ -81,23 +80,19 @@ pub fn finish<T: Tables>(
     (fitted, account): (&Fitted, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let alone = args.job.job_name.is_none();
-    let learned = (fitted.examples, fitted.rows, alone);
-    let may_save = |folder: &Path| saves::may_save(folder, learned, fitted.stopped, &fitted.bad_lines);
-    let rows = match &args.out {
-        Some(folder) if may_save(folder)? => {
-            let counts = input::counts(&args.input);
-            let (format, columns) = (fitted.format, fitted.columns.as_ref());
-            let ended = ended_how(fitted.stopped, fitted.examples, &account.missing);
-            let notes = Notes { format, columns, counts, intercept: !args.no_intercept, ended };
-            Some((folder.as_path(), tables::save(folder, shape, model, tables, &notes)?))
-        }
-        _ => None,
+    let learned = Learned {
+        examples: fitted.examples,
+        rows: fitted.rows,
+        stopped: fitted.stopped,
+        bad_lines: &fitted.bad_lines,
+        format: fitted.format,
+        columns: fitted.columns.as_ref(),
+        intercept: !args.no_intercept,
+        missing: &account.missing,
     };
+    let saved = learned.save(args, |folder, notes| tables::save(folder, shape, model, tables, notes))?;
     models::warn_of_quality(fitted);
     models::print(args, (fitted, account), &models::weights(model, tables, fitted)?, validations);
-    if rows.is_some() || args.out.is_none() {
-        print_saved(args, fitted.stopped, rows);
-    }
+    saved.print(args, fitted.stopped);
     Ok(())
 }

@@ -3,6 +3,5 @@
 pub mod embedded;
 pub mod learn;
 pub mod plan;
-pub mod settings;
 pub mod topics;
 pub mod worker;

@@ -2,33 +2,38 @@
 
 use crate::failure::{Failure, backend_failure, train_failure};
 use crate::flags::TrainArgs;
-use crate::job::{check, connection};
+use crate::job::check;
 use crate::metrics::Metrics;
 use crate::metrics::training::FitTraining;
 use crate::model::folder::write;
 use crate::model::notes::Notes;
-use crate::model::{notes, saves};
+use crate::model::saves;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::report::steps::{print_steps, staleness};
 use crate::report::warnings::warn_of_bad_lines;
 use crate::runs::alone::LocalRun;
-use crate::runs::{alone, in_run, settings};
+use crate::runs::in_run::InRun;
+use crate::runs::{alone, settings};
 use crate::server::store;
-use crate::train::ending::{ended_early, print_saved};
+use crate::signals;
+use crate::train::ending::{Learned, ended_early};
+use crate::train::models::plan::{keep_step, membership};
 use crate::train::options::options;
-use crate::train::tasks;
-use crate::{input, signals};
+use crate::train::tasks::{self, InJob};
+use crate::train::worker::{JobWorker, Learner, Summary, Trained, share};
 use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
+use gannet::table::TableId;
 use gannet::train::models::{Fitting, Lda, Sampled, Topics};
 use gannet::train::{
-    Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
+    Data, Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
 };
+use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 
 /// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
 pub fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
@@ -96,9 +101,10 @@ fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
 
 /// Samples in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let TopicModel { model, names } = topic_model(args)?;
+    let of = topic_model(args)?;
+    let model = &of.model;
     let mut options = documents(args, Share::ALL)?;
-    preflight(args, &model)?;
+    preflight(args, model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
@@ -113,9 +119,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     )?;
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
+    let sampled = sample(&options, model, &mut tables, &stop, args, &metrics)?;
     let rows = tables.stats(0).map_err(backend_failure)?.rows;
-    finish(args, &model, &names, &mut tables, (&sampled, &account), 1)?;
+    finish(args, &of, &mut tables, (&sampled, &account), 1)?;
     tables.close().map_err(backend_failure)?;
     ended_early(sampled.stopped, sampled.documents)?;
     run.map_or(Ok(()), |run| run.finish(rows))
@@ -125,52 +131,101 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check::check(job)?;
-    let TopicModel { model, names } = topic_model(args)?;
-    let workers = job.worker_hosts.len() as u32;
-    let mut options = documents(args, Share { worker: job.task_index, workers })?;
+    let model = topic_model(args)?;
+    let options = documents(args, share(args))?;
     refuse_tasks(args, &options)?;
     // The servers add up the workers' counts.
-    let member = crate::train::models::plan::membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
-    let chief = job.task_index == 0;
-    if chief {
-        preflight(args, &model)?;
+    let sync = membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
+    let is_chief = job.task_index == 0;
+    if is_chief {
+        preflight(args, &model.model)?;
     }
-    let stop = signals::stop_flag()?;
-    options.stop_on(&stop);
-    let metrics = Metrics::start(&args.metrics, "worker")?;
-    let mut line = connection::line(job, Some(&metrics))?;
-    let (schemas, alone) = (model.schemas(), workers == 1);
-    let settings = settings::settings(args, &options.data.files, None, Some(&options))?;
-    let tables = schemas.each_ref().map(|schema| schema.name.as_str());
-    let joined = in_run::join(args, &mut line, (settings, &Scale::default()), &tables, job.task_index)?;
-    let Some(run) = joined else { return Ok(()) };
-    if !alone {
-        run.print_missing_workers()?;
+    JobWorker::new(args, options, sync, is_chief)?.run(model, None)
+}
+
+impl Trained for (Sampled, u64) {
+    fn summary(&self) -> Summary<'_> {
+        Summary {
+            examples: self.0.documents,
+            seconds: self.0.seconds,
+            loss: None,
+            // A batch is pushed when it is read and again in each sweep, so the number of missing batches is not known.
+            batches: None,
+            rows: self.1,
+            stopped: self.0.stopped,
+            bad_lines: None,
+        }
     }
-    let mut tables = RemoteTables::new(line.connect(&metrics)?);
-    crate::train::models::plan::keep_step(&mut tables, member);
-    let mut sampled = sample(&options, &model, &mut tables, &stop, args, &metrics)?;
-    tables.close_pusher().map_err(backend_failure)?;
-    if !sampled.stopped {
-        run.done()?;
+
+    fn set_stopped(&mut self, stopped: bool) {
+        self.0.stopped = stopped;
     }
-    let mut account = run.account();
-    if !alone && !sampled.stopped {
+}
+
+impl Learner for TopicModel {
+    const BATCHES_PUSH_TO_ALL: bool = false;
+    type Tables = RemoteTables<Transports>;
+    /// The results, and the rows of the words.
+    type Trained = (Sampled, u64);
+
+    fn schemas(&self) -> Vec<Schema> {
+        self.model.schemas().to_vec()
+    }
+
+    fn open(
+        &self,
+        own: &JobWorker<'_>,
+        worker: Worker<Transports>,
+        _: Option<&InRun>,
+    ) -> Result<RemoteTables<Transports>, Failure> {
+        let mut tables = RemoteTables::new(worker);
+        keep_step(&mut tables, own.sync);
+        Ok(tables)
+    }
+
+    fn train(
+        &mut self,
+        own: &JobWorker<'_>,
+        tables: &mut RemoteTables<Transports>,
+        _: &InRun,
+        _: Option<&InJob>,
+    ) -> Result<((Sampled, u64), Option<Vec<Value>>), Failure> {
+        let sampled = sample(&own.options, &self.model, tables, &own.stop, own.args, &own.metrics)?;
+        Ok(((sampled, 0), None))
+    }
+
+    fn close<'t>(
+        &self,
+        tables: &'t mut RemoteTables<Transports>,
+    ) -> Result<(&'t mut Worker<Transports>, TableId), Failure> {
+        tables.close_pusher().map_err(backend_failure)?;
         let table = tables.id(0);
-        // A batch is pushed when it is read and again in each sweep, so the number of missing batches is not known.
-        account = run.wait_for_shares(tables.worker(), table, &|_| None, &stop)?;
-        sampled.stopped = stop.load(Relaxed);
+        Ok((tables.worker(), table))
     }
-    if !chief {
-        print(args, (&sampled, &account), None, &names);
-        ended_early(sampled.stopped, sampled.documents)?;
-        return run.ended(&account, None);
+
+    fn measure(
+        &mut self,
+        tables: &mut RemoteTables<Transports>,
+        (_, rows): &mut (Sampled, u64),
+        _: Option<Data>,
+    ) -> Result<(), Failure> {
+        *rows = tables.stats(0).map_err(backend_failure)?.rows;
+        Ok(())
     }
-    let rows = tables.stats(0).map_err(backend_failure)?.rows;
-    finish(args, &model, &names, &mut tables, (&sampled, &account), workers.into())?;
-    ended_early(sampled.stopped, sampled.documents)?;
-    run.finish(rows, &account)?;
-    run.ended(&account, args.out.as_deref())
+
+    fn report(
+        &self,
+        own: &JobWorker<'_>,
+        tables: &mut RemoteTables<Transports>,
+        ((sampled, _), account): (&(Sampled, u64), &Account),
+        _: Option<Vec<Value>>,
+    ) -> Result<(), Failure> {
+        if !own.is_chief {
+            print(own.args, (sampled, account), None, &self.names);
+            return Ok(());
+        }
+        finish(own.args, self, tables, (sampled, account), own.sync.workers.into())
+    }
 }
 
 fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
@@ -221,40 +276,35 @@ fn sample<T: Tables>(
 /// Reads the topics, saves the model and prints the report.
 fn finish<T: Tables>(
     args: &TrainArgs,
-    model: &Lda,
-    names: &[String],
+    of: &TopicModel,
     tables: &mut T,
     (sampled, account): (&Sampled, &Account),
     workers: u64,
 ) -> Result<(), Failure> {
+    let TopicModel { model, names } = of;
     // If the sampling was stopped, some workers may not have written their part of the counts.
     let topics = match sampled.stopped {
         true => None,
         false => Some(model.topics(tables, workers, sampled.words, WORDS_SHOWN).map_err(backend_failure)?),
     };
-    let learned = (sampled.documents, sampled.words, workers == 1);
-    let may_save = |folder: &Path| saves::may_save(folder, learned, sampled.stopped, &sampled.bad_lines);
-    let saved = match &args.out {
-        Some(folder) if may_save(folder)? => {
-            Some((folder.as_path(), save(args, folder, model, tables, (sampled, &account.missing))?))
-        }
-        _ => None,
+    let learned = Learned {
+        examples: sampled.documents,
+        rows: sampled.words,
+        stopped: sampled.stopped,
+        bad_lines: &sampled.bad_lines,
+        format: sampled.format,
+        columns: None,
+        intercept: false,
+        missing: &account.missing,
     };
+    let saved = learned.save(args, |folder, notes| save(folder, model, tables, notes))?;
     print(args, (sampled, account), topics.as_ref(), names);
-    if saved.is_some() || args.out.is_none() {
-        print_saved(args, sampled.stopped, saved);
-    }
+    saved.print(args, sampled.stopped);
     Ok(())
 }
 
 /// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
-fn save<T: Tables>(
-    args: &TrainArgs,
-    folder: &Path,
-    model: &Lda,
-    tables: &mut T,
-    (sampled, missing): (&Sampled, &[u32]),
-) -> Result<u64, Failure> {
+fn save<T: Tables>(folder: &Path, model: &Lda, tables: &mut T, notes: &Notes<'_>) -> Result<u64, Failure> {
     let [words, topics, _] = model.schemas();
     saves::keep_previous(folder)?;
     let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
@@ -263,9 +313,7 @@ fn save<T: Tables>(
     writer.note("model", "lda");
     writer.note("document-prior", &model.document_prior.to_string());
     writer.note("word-prior", &model.word_prior.to_string());
-    let counts = input::counts(&args.input);
-    let ended = notes::ended_how(sampled.stopped, sampled.documents, missing);
-    Notes { format: sampled.format, columns: None, counts, intercept: false, ended }.write(&mut writer);
+    notes.write(&mut writer);
     Ok(rows + write(writer, |page| tables.scan(0, page))?)
 }
 

@@ -22,7 +22,9 @@ impl<N: Net> Membership<N> {
         version: &mut u64,
     ) -> StepOutcome<bool> {
         let from = self.net.now();
-        if self.config.coordinator.keep_alive(*lease)? {
+        let is_kept = self.config.coordinator.keep_alive(*lease)?;
+        self.note_answer();
+        if is_kept {
             self.standing.renew(keys.number, self.until(from));
         } else {
             // No backup has taken the place if this server makes the owner's key again: a backup makes it first.

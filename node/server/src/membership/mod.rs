@@ -16,6 +16,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod agreement;
+pub(crate) mod answers;
 pub(crate) mod folder;
 pub(crate) mod forgetting;
 pub(crate) mod founding;
@@ -32,6 +33,7 @@ pub(crate) mod undone;
 use crate::limits::serving_time;
 use crate::membership::admission::JobIdentity;
 use crate::membership::agreement::mode_of;
+use crate::membership::answers::Answers;
 use crate::membership::founding::{Loading, OnServerLoss, Vacancy};
 use crate::membership::kept::Kept;
 use crate::membership::rounds::Owners;
@@ -47,7 +49,7 @@ use gannet_wire::coordinator::{Coordinator, CoordinatorError};
 use gannet_wire::limits::WARNINGS_TIME;
 use gannet_wire::messages::control::{GenerationV2, PlaceV3};
 use gannet_wire::place_keys::PlaceKeys;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,6 +179,8 @@ pub struct Membership<N: Net> {
     identity: JobIdentity,
     /// The leases of the keys of the job.
     runs: RunLeases,
+    /// Since when the coordinator answers.
+    answers: Cell<Answers>,
     /// The last warning about each place, and when it was logged.
     warned: RefCell<BTreeMap<u32, (String, Duration)>>,
 }
@@ -200,7 +204,7 @@ impl<N: Net> Membership<N> {
         let slots = links.iter().enumerate().map(slot).collect();
         let (mode, agreed, warned) = (config.replication, RefCell::default(), RefCell::default());
         let kept = RefCell::default();
-        let runs = RunLeases::default();
+        let (runs, answers) = (RunLeases::default(), Cell::default());
         let (net, config) = (net.clone(), config.membership.clone()?);
         let (standing, identity) = (standing?, JobIdentity::new(&config.servers));
         Some(Membership {
@@ -216,6 +220,7 @@ impl<N: Net> Membership<N> {
             kept,
             identity,
             runs,
+            answers,
             warned,
         })
     }
@@ -312,7 +317,8 @@ impl<N: Net> Membership<N> {
         let begun = *vacancy.insert(begun.goes_on(now, self.config.lease));
         let taken = match known {
             Some((place, _)) if self.has_all(&place) && place.generation == generation.number => {
-                self.take_over(keys)?
+                // The next round asks again.
+                if self.owners_had_time() { self.take_over(keys)? } else { None }
             }
             Some(seen) if has_rows => self.take_again(keys, seen, generation)?,
             Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {

@@ -99,7 +99,9 @@ impl<N: Net> Membership<N> {
 
     /// The job as the coordinator knows it, and the owners of places. `None`: this server is no member of the job.
     fn now_known(&self) -> StepOutcome<Option<(GenerationV2, (Owners, u64))>> {
-        let generation = match self.admit(self.generation()?)? {
+        let known = self.generation()?;
+        self.note_answer();
+        let generation = match self.admit(known)? {
             Ok(Some(generation)) => generation,
             Ok(None) => return Ok(Ok(None)),
             Err(deposed) => return Ok(Err(deposed)),
@@ -163,6 +165,7 @@ impl<N: Net> Membership<N> {
     /// All owners that have a lease, and the version of that.
     fn owners(&self) -> Result<(Owners, u64), CoordinatorError> {
         let (keys, version) = list_all(&*self.config.coordinator, &format!("{}/owner/", self.config.job))?;
+        self.note_answer();
         Ok((keys.into_iter().map(|(key, entry)| (key, entry.value)).collect(), version))
     }
 
@@ -180,6 +183,9 @@ impl<N: Net> Membership<N> {
                 false => Ok(None),
             };
             may_ask &= news.is_ok();
+            if may_ask {
+                self.note_answer();
+            }
             let left = until.saturating_sub(self.net.now());
             if matches!(news, Ok(Some(_))) || left.is_zero() {
                 return;

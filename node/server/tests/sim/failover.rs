@@ -1,6 +1,7 @@
 //! A server that dies for good, or whose lease ends, is replaced by one of its backups, while several workers call and
 //! wait.
 
+mod coordinator_away;
 mod decider;
 mod dropped;
 mod folders;

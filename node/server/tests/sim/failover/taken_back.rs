@@ -29,19 +29,19 @@ struct Pushed {
     is_over: Cell<bool>,
 }
 
-struct Scene {
-    sim: Sim,
-    cluster: Cluster,
+pub(super) struct Scene {
+    pub(super) sim: Sim,
+    pub(super) cluster: Cluster,
     places: Places,
     pushed: Rc<Pushed>,
     writer: SimProcess,
-    prng: Prng,
-    seed: u64,
+    pub(super) prng: Prng,
+    pub(super) seed: u64,
 }
 
 impl Scene {
     /// `seed`: no call to the coordinator is lost if 3 divides it.
-    fn new(seed: u64, replication: ReplicationMode, has_folder: bool) -> Scene {
+    pub(super) fn new(seed: u64, replication: ReplicationMode, has_folder: bool) -> Scene {
         let sim = Sim::new(seed, Faults::none());
         let mut cluster = match has_folder {
             true => Cluster::empty_with_folders(&sim, seed, replication),
@@ -69,7 +69,7 @@ impl Scene {
         Scene { sim, cluster, places, pushed, writer, prng: Prng::new(seed ^ 0xBACC), seed }
     }
 
-    fn until(&mut self, what: &str, mut is_so: impl FnMut(&Scene) -> bool) {
+    pub(super) fn until(&mut self, what: &str, mut is_so: impl FnMut(&Scene) -> bool) {
         let end = self.sim.now() + Duration::from_secs(60);
         while !is_so(self) {
             assert!(self.sim.now() < end, "seed {}: {what}: {}", self.seed, self.cluster.state());
@@ -78,17 +78,17 @@ impl Scene {
     }
 
     /// Waits until so many more pushes are acknowledged.
-    fn until_pushed(&mut self, more: u64) {
+    pub(super) fn until_pushed(&mut self, more: u64) {
         let wanted = self.pushed.acknowledged.get() + more;
         self.until("pushes", |of| of.pushed.acknowledged.get() >= wanted);
     }
 
-    fn run_below(&mut self, most: Duration) {
+    pub(super) fn run_below(&mut self, most: Duration) {
         let time = Duration::from_micros(self.prng.below(most.as_micros() as u64));
         self.sim.run(time);
     }
 
-    fn cut(&self, at: usize, is_cut: bool) {
+    pub(super) fn cut(&self, at: usize, is_cut: bool) {
         self.cluster.members[at].coordinator.cut_off.store(is_cut, Relaxed);
     }
 
@@ -126,7 +126,7 @@ impl Scene {
     }
 
     /// Every push is in the rows once.
-    fn check(&mut self) {
+    pub(super) fn check(&mut self) {
         self.pushed.is_over.set(true);
         self.until("an end", |of| of.writer.has_ended());
         let config = WorkerConfig {

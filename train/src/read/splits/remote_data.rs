@@ -2,13 +2,13 @@
 //! a split ahead of the parsing, a bounded number of bytes. Batches are made of it as of a file.
 
 use crate::limits::{HEAD_BYTES, REMOTE_CHUNKS_MAX};
+use crate::read::bytes::source::Source;
+use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
-use crate::read::format::LineReader;
+use crate::read::formats::format::LineReader;
 use crate::read::reader::Reader;
-use crate::read::source::Source;
-use crate::read::split::Split;
-use crate::read::stream::{ReadPosition, Stream};
+use crate::read::splits::split::Split;
 use gannet_transport::Net;
 use gannet_wire::PlanFile;
 use gannet_worker::{DataLink, TextChunk, WorkerError};

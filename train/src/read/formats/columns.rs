@@ -2,9 +2,9 @@
 
 use crate::limits::COLUMNS_MAX;
 use crate::read::error::{ReadError, few};
-use crate::read::number::{NotANumber, parse_float};
-use crate::read::scale::Scale;
-use crate::read::text_key::ColumnKeys;
+use crate::read::formats::number::{NotANumber, parse_float};
+use crate::read::formats::scale::Scale;
+use crate::read::formats::text_key::ColumnKeys;
 use std::fmt;
 
 /// The choice of columns by flags.

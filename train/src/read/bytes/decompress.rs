@@ -1,9 +1,9 @@
 //! Unpacks gzip and zstd, also files of several members or frames. It recognises them by their first bytes, under any
 //! file name. Files that are packed in another way, or are not text, are an error that says what they are.
 
+use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::bytes::stream::Stream;
 use crate::read::error::ReadError;
-use crate::read::stop_flag::StopFlag;
-use crate::read::stream::Stream;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, Read};
 

@@ -3,13 +3,13 @@
 //! for every worker.
 
 use crate::limits::{CHUNK_BYTES, IN_TOUCH_EVERY, READ_PATIENCE};
+use crate::read::bytes::decompress::is_packed;
+use crate::read::bytes::source::Source;
+use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::{Data, shown_name};
-use crate::read::decompress::is_packed;
 use crate::read::error::ReadError;
-use crate::read::format::LineReader;
-use crate::read::remote_data::TextSource;
-use crate::read::source::Source;
-use crate::read::stream::{ReadPosition, Stream};
+use crate::read::formats::format::LineReader;
+use crate::read::splits::remote_data::TextSource;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;

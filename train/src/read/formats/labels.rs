@@ -1,6 +1,6 @@
 //! The allowed labels: click or no click, one of two values, a number, or a class.
 
-use crate::read::number::parse_float;
+use crate::read::formats::number::parse_float;
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

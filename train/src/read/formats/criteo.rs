@@ -9,9 +9,9 @@
 //! 2019). An empty number is the column's "missing" key.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::number::{NotANumber, load, unsigned};
-use crate::read::repeated_keys::RepeatedKeys;
-use crate::read::text_key::ColumnKeys;
+use crate::read::formats::number::{NotANumber, load, unsigned};
+use crate::read::formats::repeated_keys::RepeatedKeys;
+use crate::read::formats::text_key::ColumnKeys;
 use std::sync::LazyLock;
 
 /// The features that the numbers of Criteo's logs become.

@@ -1,10 +1,10 @@
 //! Parses runs of features `id:value` of libsvm text, a window of 64 bytes at a time. One mask says which bytes are not
 //! digits. So the ends of all ids and values are known before any of them is parsed, and no feature waits for the one
-//! before it. This is the fast path of [`example`](crate::read::libsvm::example), which parses what stops it.
+//! before it. This is the fast path of [`example`](crate::read::formats::libsvm::example), which parses what stops it.
 
 use crate::read::block::Block;
-use crate::read::digit_mask::{WINDOW, not_digits};
-use crate::read::number::{TENTH, digits_value};
+use crate::read::formats::digit_mask::{WINDOW, not_digits};
+use crate::read::formats::number::{TENTH, digits_value};
 
 /// Readable bytes that a window needs: eight-byte loads begin in it.
 const READABLE: usize = WINDOW + 16;

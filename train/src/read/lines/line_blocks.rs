@@ -5,16 +5,16 @@
 
 use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
-use crate::read::columns::Columns;
+use crate::read::bytes::source::Source;
+use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::{Data, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
-use crate::read::format::LineReader;
-use crate::read::libsvm;
-use crate::read::parcel::LineRun;
+use crate::read::formats::columns::Columns;
+use crate::read::formats::format::LineReader;
+use crate::read::formats::libsvm;
+use crate::read::lines::parcel::LineRun;
 use crate::read::reader::{DetectedFile, Reader};
-use crate::read::source::Source;
-use crate::read::split::{self, Split};
-use crate::read::stream::{ReadPosition, Stream};
+use crate::read::splits::split::{self, Split};
 use std::io::{self, Read};
 
 /// One pass over the lines of data files.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::read::data::Share;
 use crate::read::reader::Reader;
-use crate::read::split::Split;
+use crate::read::splits::split::Split;
 use proptest::prelude::*;
 use std::io::Write;
 
@@ -129,7 +129,7 @@ proptest! {
 /// Of two values of labels, the other one is the first that is read: one thread must find it.
 #[test]
 fn an_unknown_label_is_found_by_one_thread() {
-    use crate::read::labels::TwoLabels;
+    use crate::read::formats::labels::TwoLabels;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.svm");
     let text: String =

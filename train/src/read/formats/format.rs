@@ -2,17 +2,17 @@
 
 use crate::limits::PAD_BYTES;
 use crate::read::block::Block;
-use crate::read::columns::Columns;
-use crate::read::criteo::{self, Criteo};
-use crate::read::csv::{self, Records};
+use crate::read::bytes::source::Source;
 use crate::read::data::{Data, Format};
 use crate::read::error::{ReadError, shown};
-use crate::read::labels::Labels;
-use crate::read::libsvm::{self, Lines};
-use crate::read::repeated_keys::RepeatedKeys;
-use crate::read::scale::{ScaleKind, Scaling};
-use crate::read::source::Source;
-use crate::read::vw::{self, Vw};
+use crate::read::formats::columns::Columns;
+use crate::read::formats::criteo::{self, Criteo};
+use crate::read::formats::csv::{self, Records};
+use crate::read::formats::labels::Labels;
+use crate::read::formats::libsvm::{self, Lines};
+use crate::read::formats::repeated_keys::RepeatedKeys;
+use crate::read::formats::scale::{ScaleKind, Scaling};
+use crate::read::formats::vw::{self, Vw};
 
 /// Reads the lines of an open file.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 //! input, a FIFO, a terminal), waits check the stop flag.
 
 use crate::limits::{CHUNK_BYTES, STOP_LOOK_EVERY};
-use crate::read::stop_flag::StopFlag;
+use crate::read::bytes::stop_flag::StopFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};

@@ -3,7 +3,7 @@
 use crate::limits::LINE_BYTES_MAX;
 use crate::read::data::shown_name;
 use crate::read::error::ReadError;
-use crate::read::split::{FileFingerprint, line_from};
+use crate::read::splits::split::{FileFingerprint, line_from};
 use gannet_jobs::DataSource;
 use gannet_wire::Split;
 use std::fs::File;

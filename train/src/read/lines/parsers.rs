@@ -7,13 +7,13 @@
 //! - Where a third label appears, the error may have counted the positive value in lines behind it.
 
 use crate::read::block::Block;
+use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::Data;
 use crate::read::error::{BadLines, ReadError};
-use crate::read::labels::Labels;
-use crate::read::line_blocks::LineBlocks;
-use crate::read::line_cutter::LineCutter;
-use crate::read::parcel::{Parcel, ParcelEnd};
-use crate::read::stream::ReadPosition;
+use crate::read::formats::labels::Labels;
+use crate::read::lines::line_blocks::LineBlocks;
+use crate::read::lines::line_cutter::LineCutter;
+use crate::read::lines::parcel::{Parcel, ParcelEnd};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 

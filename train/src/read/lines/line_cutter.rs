@@ -3,10 +3,10 @@
 
 use crate::limits::PARCEL_BYTES;
 use crate::read::error::ReadError;
-use crate::read::format::LineReader;
-use crate::read::libsvm;
-use crate::read::line_blocks::LineBlocks;
-use crate::read::parcel::{Parcel, ParcelEnd};
+use crate::read::formats::format::LineReader;
+use crate::read::formats::libsvm;
+use crate::read::lines::line_blocks::LineBlocks;
+use crate::read::lines::parcel::{Parcel, ParcelEnd};
 use std::sync::Arc;
 
 /// Cuts the lines of one pass.

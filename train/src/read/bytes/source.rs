@@ -1,10 +1,10 @@
 //! The text of one data file, as whole lines.
 
 use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
-use crate::read::decompress::Decompressed;
+use crate::read::bytes::decompress::Decompressed;
+use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::bytes::stream::Stream;
 use crate::read::error::ReadError;
-use crate::read::stop_flag::StopFlag;
-use crate::read::stream::Stream;
 use std::io::{self, Read};
 
 /// The lines of one file. `buffer[at..end]` are whole lines that are not taken yet, and each ends with a newline. (A

@@ -1,14 +1,16 @@
 //! libsvm text: `label id:value id:value ...`, one example a line. A lone `id` means `id:1`, and `# ...` to the end
 //! of the line is a comment. One pass, no copy of the line. Runs of common features are parsed in windows
-//! (read/features.rs).
+//! (features.rs).
 //!
 //! A repeated id is kept each time. De-duplication adds up the values (batch/dedup.rs).
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::features::{IdOrder, features};
-use crate::read::labels::Labels;
-use crate::read::number::{NotANumber, blank, digits, digits_value, float, load, short_float, unsigned};
+use crate::read::formats::features::{IdOrder, features};
+use crate::read::formats::labels::Labels;
+use crate::read::formats::number::{
+    NotANumber, blank, digits, digits_value, float, load, short_float, unsigned,
+};
 
 /// The position where a line goes wrong, and what was expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

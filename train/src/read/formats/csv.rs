@@ -5,10 +5,10 @@
 //! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::columns::{Role, number_feature, parse_number};
-use crate::read::labels::Labels;
-use crate::read::repeated_keys::RepeatedKeys;
-use crate::read::scale::Scaling;
+use crate::read::formats::columns::{Role, number_feature, parse_number};
+use crate::read::formats::labels::Labels;
+use crate::read::formats::repeated_keys::RepeatedKeys;
+use crate::read::formats::scale::Scaling;
 
 /// What a wrong record should have had.
 #[derive(Clone, Debug, PartialEq, Eq)]

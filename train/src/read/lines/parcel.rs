@@ -3,10 +3,10 @@
 use crate::limits::PAD_BYTES;
 use crate::read::block::Block;
 use crate::read::error::{BadLine, BadLines, ReadError, shown};
-use crate::read::format::LineReader;
-use crate::read::labels::{Labels, zero_bit};
-use crate::read::libsvm;
-use crate::read::split;
+use crate::read::formats::format::LineReader;
+use crate::read::formats::labels::{Labels, zero_bit};
+use crate::read::formats::libsvm;
+use crate::read::splits::split;
 use std::sync::Arc;
 
 /// Consecutive lines of one file.

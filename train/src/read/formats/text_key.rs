@@ -2,7 +2,7 @@
 //! models depend on it (docs/checkpoint.md).
 
 use crate::read::block::INTERCEPT_KEY;
-use crate::read::number::load;
+use crate::read::formats::number::load;
 
 const A: u64 = 0x9E37_79B9_7F4A_7C15;
 const B: u64 = 0xD6E8_FEB8_6659_FD93;

@@ -7,11 +7,13 @@
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::labels::Labels;
-use crate::read::libsvm::{LibsvmFault, short};
-use crate::read::number::{NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned};
-use crate::read::repeated_keys::RepeatedKeys;
-use crate::read::text_key::{text_key, text_key_at};
+use crate::read::formats::labels::Labels;
+use crate::read::formats::libsvm::{LibsvmFault, short};
+use crate::read::formats::number::{
+    NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned,
+};
+use crate::read::formats::repeated_keys::RepeatedKeys;
+use crate::read::formats::text_key::{text_key, text_key_at};
 
 const LABEL: &str = "expected a label -1, 0 or 1 and a blank (what touches the | is a tag)";
 const BAR: &str = "expected a | before the features";

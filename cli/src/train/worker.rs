@@ -1,0 +1,231 @@
+//! A worker of a job. It trains its share of the data against the servers. One worker of the job, the chief, evaluates
+//! and saves the model. What a model does in its own way is a [`Learner`].
+
+use crate::checkpoint::saver::CheckpointSaver;
+use crate::failure::Failure;
+use crate::flags::{TasksName, TrainArgs};
+use crate::job::connection;
+use crate::metrics::Metrics;
+use crate::report::account::Account;
+use crate::runs::in_run::{self, InRun};
+use crate::runs::{fixed_share, settings};
+use crate::signals;
+use crate::train::ending::{ended_early, learned_something};
+use crate::train::feed::data_client::DataClient;
+use crate::train::tasks::{self, InJob};
+use gannet::sync::SyncConfig;
+use gannet::table::TableId;
+use gannet::train::{BadLines, Data, Options, Share};
+use gannet::{Schema, Transports, Worker};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The settings and the state of a worker, of any model.
+pub struct JobWorker<'a> {
+    pub args: &'a TrainArgs,
+    pub options: Options,
+    /// The test set. The chief reads it when all workers are done; the training does not.
+    pub held_out: Option<Data>,
+    pub sync: SyncConfig,
+    /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
+    pub is_chief: bool,
+    /// Whether each of several workers has a fixed share of the data.
+    fixed_shares: bool,
+    pub stop: Arc<AtomicBool>,
+    pub metrics: Metrics,
+}
+
+/// What a training has brought, as far as the job must know it.
+pub struct Summary<'a> {
+    pub examples: u64,
+    pub seconds: f64,
+    pub loss: Option<f64>,
+    /// Batches of one pass, over all shares, if they are known.
+    pub batches: Option<u64>,
+    pub rows: u64,
+    pub stopped: bool,
+    /// The bad lines, if a share of nothing else is an error.
+    pub bad_lines: Option<&'a BadLines>,
+}
+
+/// The results of a training.
+pub trait Trained {
+    /// What the job must know of them.
+    fn summary(&self) -> Summary<'_>;
+
+    /// Notes whether a signal has ended the wait for other workers.
+    fn set_stopped(&mut self, stopped: bool);
+}
+
+/// What a model's worker does in its own way.
+pub trait Learner {
+    /// Whether the checkpoints of the job name the tables, because each batch pushes to all of them.
+    const BATCHES_PUSH_TO_ALL: bool;
+
+    /// The tables at the servers.
+    type Tables;
+
+    /// The results of a training.
+    type Trained: Trained;
+
+    /// The schemas of the tables at the servers.
+    fn schemas(&self) -> Vec<Schema>;
+
+    /// Opens the tables. In a `run` without a scheduler this worker has a fixed share of the data.
+    fn open(
+        &self,
+        own: &JobWorker<'_>,
+        worker: Worker<Transports>,
+        run: Option<&InRun>,
+    ) -> Result<Self::Tables, Failure>;
+
+    /// Trains. Returns the results, and the validations on the way.
+    fn train(
+        &mut self,
+        own: &JobWorker<'_>,
+        tables: &mut Self::Tables,
+        run: &InRun,
+        in_job: Option<&InJob>,
+    ) -> Result<(Self::Trained, Option<Vec<Value>>), Failure>;
+
+    /// Ends this worker's pushes. Returns its connection, and the table at which other workers see that.
+    fn close<'t>(
+        &self,
+        tables: &'t mut Self::Tables,
+    ) -> Result<(&'t mut Worker<Transports>, TableId), Failure>;
+
+    /// Measures the quality on the test set and the size of the tables, as the chief.
+    fn measure(
+        &mut self,
+        tables: &mut Self::Tables,
+        trained: &mut Self::Trained,
+        test: Option<Data>,
+    ) -> Result<(), Failure>;
+
+    /// Prints the report. The chief saves the model first.
+    fn report(
+        &self,
+        own: &JobWorker<'_>,
+        tables: &mut Self::Tables,
+        results: (&Self::Trained, &Account),
+        validations: Option<Vec<Value>>,
+    ) -> Result<(), Failure>;
+}
+
+/// The share of the data that the flags give to this worker.
+pub fn share(args: &TrainArgs) -> Share {
+    Share { worker: args.job.task_index, workers: args.job.worker_hosts.len() as u32 }
+}
+
+/// Whether this worker may test: it is the chief, or a scheduler may choose it.
+pub fn may_test(args: &TrainArgs, is_chief: bool) -> bool {
+    is_chief || args.job.tasks.tasks == TasksName::On
+}
+
+impl<'a> JobWorker<'a> {
+    /// A worker whose flags and data are checked, before anything is connected.
+    pub fn new(
+        args: &'a TrainArgs,
+        mut options: Options,
+        sync: SyncConfig,
+        is_chief: bool,
+    ) -> Result<JobWorker<'a>, Failure> {
+        let stop = signals::stop_flag()?;
+        options.stop_on(&stop);
+        let held_out = options.test.take();
+        let metrics = Metrics::start(&args.metrics, "worker")?;
+        Ok(JobWorker { args, options, held_out, sync, is_chief, fixed_shares: false, stop, metrics })
+    }
+
+    /// Runs the worker. With `client` its data comes from a client, which then evaluates and saves.
+    pub fn run<L: Learner>(mut self, mut learner: L, client: Option<DataClient>) -> Result<(), Failure> {
+        let (args, job) = (self.args, &self.args.job);
+        let scheduled = tasks::are_wanted(args, &self.options)?;
+        let mut line = match &client {
+            Some(client) => client.line(),
+            None => connection::line(job, Some(&self.metrics))?,
+        };
+        let files = client.as_ref().map(|client| &client.plan().files[..]);
+        let settings = settings::settings(args, &self.options.data.files, files, Some(&self.options))?;
+        let schemas = learner.schemas();
+        let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
+        let of_run = (settings.clone(), &self.options.data.scale);
+        let joined = in_run::join(args, &mut line, of_run, &names, job.task_index)?;
+        let Some(run) = joined else { return Ok(()) };
+        run.scale(&mut self.options.data, self.held_out.as_mut());
+        // The worker joins the job before it connects: a second process with this index is refused before it can
+        // replace the first one at the servers.
+        let in_job = match scheduled {
+            true => Some(tasks::join(args, &mut self.options, &schemas, &line, client, (&settings, &run))?),
+            false => None,
+        };
+        if let Some(in_job) = &in_job {
+            in_job.check_number(&run)?;
+        }
+        self.fixed_shares = in_job.is_none() && self.sync.workers > 1;
+        if self.fixed_shares {
+            run.print_missing_workers()?;
+        }
+        let mut worker = line.connect(&self.metrics)?;
+        if let Some(in_job) = &in_job {
+            in_job.open_tables(&mut worker)?;
+        }
+        let mut tables = learner.open(&self, worker, in_job.is_none().then_some(&run))?;
+        if let Some(in_job) = &in_job {
+            in_job.start_together(job, &self.stop)?;
+        }
+        let saver = CheckpointSaver::start(args, &line, if L::BATCHES_PUSH_TO_ALL { &names } else { &[] })?;
+        let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
+        let (mut trained, validations) = trained.map_err(|failure| match &in_job {
+            Some(in_job) => in_job.failed(failure),
+            None => failure,
+        })?;
+        let account = self.close(&learner, &mut tables, (&run, in_job.as_ref()), &mut trained)?;
+        CheckpointSaver::save_trained(saver.as_ref(), trained.summary().stopped);
+        if self.is_chief && !trained.summary().stopped {
+            learner.measure(&mut tables, &mut trained, self.held_out.take())?;
+        }
+        learner.report(&self, &mut tables, (&trained, &account), validations)?;
+        let Summary { examples, seconds, loss, rows, stopped, bad_lines, .. } = trained.summary();
+        if self.is_chief && !stopped {
+            run.finish(rows, &account)?;
+        }
+        if let Some(in_job) = in_job {
+            in_job.end(&mut self.options, (examples, loss, seconds), self.is_chief);
+        }
+        // The last checkpoint says that the run is finished.
+        CheckpointSaver::end(saver, stopped);
+        ended_early(stopped, examples)?;
+        if let Some(bad_lines) = bad_lines.filter(|_| !scheduled && account.batches_before == 0) {
+            learned_something(examples, bad_lines)?;
+        }
+        run.ended(&account, args.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.
+    fn close<L: Learner>(
+        &mut self,
+        learner: &L,
+        tables: &mut L::Tables,
+        (run, in_job): (&InRun, Option<&InJob>),
+        trained: &mut L::Trained,
+    ) -> Result<Account, Failure> {
+        let (worker, table) = learner.close(tables)?;
+        let Summary { stopped, batches, .. } = trained.summary();
+        if !stopped {
+            run.done()?;
+        }
+        if let Some(in_job) = in_job {
+            self.is_chief = in_job.sums_up(&self.stop)?;
+        }
+        if !self.fixed_shares || stopped {
+            return Ok(run.account());
+        }
+        let (epochs, workers) = (self.args.epochs, self.sync.workers);
+        let share = |rank| batches.map(|batches| fixed_share::share(batches, epochs, rank, workers));
+        let account = run.wait_for_shares(worker, table, &share, &self.stop)?;
+        trained.set_stopped(self.stop.load(Relaxed));
+        Ok(account)
+    }
+}

@@ -1,0 +1,7 @@
+//! The bytes of the data: which files, how they are read, and where their lines end.
+
+pub(crate) mod decompress;
+pub(crate) mod files;
+pub(crate) mod source;
+pub(crate) mod stop_flag;
+pub(crate) mod stream;
