@@ -16,7 +16,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod agreement;
-pub(crate) mod answers;
+pub(crate) mod coordinator_answers;
 pub(crate) mod folder;
 pub(crate) mod forgetting;
 pub(crate) mod founding;
@@ -33,7 +33,7 @@ pub(crate) mod undone;
 use crate::limits::serving_time;
 use crate::membership::admission::JobIdentity;
 use crate::membership::agreement::mode_of;
-use crate::membership::answers::Answers;
+use crate::membership::coordinator_answers::CoordinatorAnswers;
 use crate::membership::founding::{Loading, OnServerLoss, Vacancy};
 use crate::membership::kept::Kept;
 use crate::membership::rounds::Owners;
@@ -180,7 +180,7 @@ pub struct Membership<N: Net> {
     /// The leases of the keys of the job.
     runs: RunLeases,
     /// Since when the coordinator answers.
-    answers: Cell<Answers>,
+    answers: Cell<CoordinatorAnswers>,
     /// The last warning about each place, and when it was logged.
     warned: RefCell<BTreeMap<u32, (String, Duration)>>,
 }

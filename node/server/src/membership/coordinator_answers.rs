@@ -11,19 +11,19 @@ use std::time::Duration;
 
 /// The times of answers of the coordinator.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Answers {
+pub(crate) struct CoordinatorAnswers {
     /// The last one.
     last: Option<Duration>,
     /// The first one behind the last time without answers in which leases may have ended.
     since: Duration,
 }
 
-impl Answers {
+impl CoordinatorAnswers {
     /// With an answer at `now`. An owner asks for more of its lease eight times in the lease. So its lease does not end
     /// in a time without answers that is shorter than three quarters of it.
-    fn with(self, now: Duration, lease: Duration) -> Answers {
+    fn with(self, now: Duration, lease: Duration) -> CoordinatorAnswers {
         let goes_on = self.last.is_some_and(|last| now.saturating_sub(last) < lease / 4 * 3);
-        Answers { last: Some(now), since: if goes_on { self.since } else { now } }
+        CoordinatorAnswers { last: Some(now), since: if goes_on { self.since } else { now } }
     }
 
     /// Whether owners that live have had the time to get their leases again.
