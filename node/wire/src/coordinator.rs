@@ -119,7 +119,7 @@ pub trait Coordinator: Send + Sync {
     /// of a page, or of an earlier answer. `None`: nothing is known to have changed.
     ///
     /// A coordinator may wait for a change, at most for `limit`. Or it answers at once: a `gannet scheduler` does, and
-    /// a [`MemoryCoordinator`], because they must not wait for one caller while others ask. So a caller that wants to
+    /// a `MemoryCoordinator`, because they must not wait for one caller while others ask. So a caller that wants to
     /// wait pauses between two calls. An answer may also report a change that there was not. A caller that relies on
     /// news reads the keys now and then without it: a coordinator that was started again does not know what changed
     /// before.

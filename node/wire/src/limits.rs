@@ -44,7 +44,7 @@ pub const WARNINGS_MAX: u32 = 10;
 /// See [`WARNINGS_MAX`].
 pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
 /// A worker reads rows without a request only if their server answered within this time, or within a shorter one if the
-/// server has a lease ([`trust_time`]). A server that is stopped or unreachable may have been replaced.
+/// server has a lease (`trust_time`). A server that is stopped or unreachable may have been replaced.
 pub const LEASE: Duration = Duration::from_secs(2);
 /// Shards whose registrations one answer lists. Registering takes the thread some milliseconds for each shard, and
 /// other sessions wait.

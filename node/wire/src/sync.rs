@@ -72,7 +72,7 @@ pub enum Merge {
 
 /// A worker's configuration for keeping step with others over a table.
 ///
-/// [`Worker::join`](gannet_worker::Worker::join) takes it.
+/// `Worker::join` takes it.
 /// ```
 /// use gannet_wire::{SyncConfig, SyncMode};
 /// use std::time::Duration;

@@ -85,7 +85,7 @@ pub const ASK_EVERY: Duration = Duration::from_millis(20);
 pub const SPACE_ASKED_EVERY: Duration = Duration::from_millis(200);
 /// Requests for a task's bytes that a worker has in flight.
 pub const DATA_REQUESTS_MAX: usize = 4;
-/// The least bytes of a cache. [`RowCache::new`](gannet_worker::RowCache::new) checks it.
+/// The least bytes of a cache. `RowCache::new` checks it.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A row that was requested so many pulls ago and has not come is requested again: the worker that requested it is
 /// gone.
@@ -98,8 +98,8 @@ pub const PLACE_LOOKUP_EVERY: Duration = Duration::from_millis(200);
 pub const PLACE_SILENCE: Duration = Duration::from_secs(1);
 
 /// How long a worker reads rows of a server without a request, from when it sent a request that was answered. A server
-/// with a lease may be replaced when the lease has ended. It has answered within [`serving_time`], so a quarter of the
-/// lease is left. Three quarters of that are for clocks that differ ([`CLOCK_DRIFT`]).
+/// with a lease may be replaced when the lease has ended. It has answered within `serving_time`, so a quarter of the
+/// lease is left. Three quarters of that are for clocks that differ (`CLOCK_DRIFT`).
 ///
 /// ```
 /// use gannet_wire::limits::trust_time;

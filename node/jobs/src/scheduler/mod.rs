@@ -1,5 +1,5 @@
 //! The scheduler: membership by heartbeat, splits of the data with leases, barriers. One of a job's servers is its
-//! scheduler, or a process of its own is. What it knows is its [`JobState`](job_state::JobState).
+//! scheduler, or a process of its own is. What it knows is its `JobState`.
 
 pub(crate) mod completion;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use gannet_core::ShardSet;
 use gannet_core::limits::SHARDS_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// What a worker must know of its job. [`JobClient::report`](gannet_worker::JobClient::report) has an example.
+/// What a worker must know of its job. `JobClient::report` has an example.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobOrders {
     /// This worker is the chief: the live one with the lowest index. When all is trained, the chief does not change
@@ -44,7 +44,7 @@ pub struct JobTableV2 {
     pub record: JobTableV1,
 }
 
-/// The reply to a worker that asks for a split. [`JobClient`](gannet_worker::JobClient) has an example.
+/// The reply to a worker that asks for a split. `JobClient` has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SplitGrant {
     /// A split: its number over all passes, what it is, and its first batch to train.
@@ -69,7 +69,7 @@ pub struct SchedulerRequestV1 {
     pub what: SchedulerActionV1,
 }
 
-/// See [`JobState`] for each.
+/// See `JobState` for each.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub enum SchedulerActionV1 {
     Register {

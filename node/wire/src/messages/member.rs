@@ -2,7 +2,7 @@
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// An incarnation of a worker. [`JobClient::incarnation`](gannet_worker::JobClient::incarnation) returns it.
+/// An incarnation of a worker. `JobClient::incarnation` returns it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[rkyv(derive(PartialEq, Eq, PartialOrd, Ord))]
 pub struct WorkerIncarnation {
@@ -12,7 +12,7 @@ pub struct WorkerIncarnation {
     pub incarnation: u64,
 }
 
-/// What a worker reports with each heartbeat. [`JobClient::report`](gannet_worker::JobClient::report) has an example.
+/// What a worker reports with each heartbeat. `JobClient::report` has an example.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 pub struct Progress {
     /// Its logical step.
@@ -32,7 +32,7 @@ pub struct Progress {
 }
 
 /// What a worker does, and whether it makes progress: reported with each heartbeat, beside [`Progress`].
-/// [`JobClient::report`](gannet_worker::JobClient::report) takes it.
+/// `JobClient::report` takes it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
     /// What it does.
@@ -42,7 +42,7 @@ pub struct Activity {
     pub progress: u64,
 }
 
-/// What a worker does. [`Heartbeat::is_at`](gannet_worker::Heartbeat::is_at) sets it.
+/// What a worker does. `Heartbeat::is_at` sets it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ActivityKind {
     /// It learns.

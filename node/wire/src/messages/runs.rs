@@ -110,7 +110,7 @@ pub fn is_of_place(flag: &str) -> bool {
     ["--scheduler", SHARDS].contains(&flag.split(' ').next().unwrap_or(flag))
 }
 
-/// What a worker that joins a run wants. [`RunClient`](gannet_worker::RunClient) has an example.
+/// What a worker that joins a run wants. `RunClient` has an example.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunIntent {
     /// Begin the run, or go on with one that is not finished.
@@ -148,7 +148,7 @@ pub struct RunRequestV1 {
     pub what: RunActionV1,
 }
 
-/// See [`gannet_jobs::runs::registry::Registry`] for each.
+/// See `Registry` for each.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
 pub enum RunActionV1 {
     Join(JoinV1),
@@ -215,7 +215,7 @@ pub struct RunBeatV2 {
     pub progress: Option<Progress>,
 }
 
-/// A dead worker that must be fenced. [`RunSession::beat`](gannet_worker::RunSession::beat) returns it.
+/// A dead worker that must be fenced. `RunSession::beat` returns it.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct DeadWorker {
     /// Which incarnation of which worker.
@@ -292,7 +292,7 @@ pub struct TableUse {
     pub pushers_max: u32,
 }
 
-/// A worker of a run. [`RunClient::members`](gannet_worker::RunClient::members) returns them.
+/// A worker of a run. `RunClient::members` returns them.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunMember {
     /// Its present incarnation.
@@ -347,7 +347,7 @@ pub fn who(rank: u32) -> String {
     if rank == CLIENT { "the client".into() } else { format!("worker {rank}") }
 }
 
-/// The registry's decision about a process that comes to a run. [`RunClient`](gannet_worker::RunClient) has an example.
+/// The registry's decision about a process that comes to a run. `RunClient` has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunDecision {
     /// It begins the run.

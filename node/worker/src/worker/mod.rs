@@ -124,7 +124,7 @@ pub struct WorkerConfig {
     /// The worker's number as a pusher: no other worker has it, and this one keeps it when it restarts.
     pub pusher: u64,
     /// The worker's incarnation: larger than that of any start before. With [`NEXT_INCARNATION`] the servers number it
-    /// when it connects. A program that counts its starts itself begins at 1. [`NO_INCARNATION`] is for a worker that
+    /// when it connects. A program that counts its starts itself begins at 1. `NO_INCARNATION` is for a worker that
     /// never pushes.
     pub incarnation: u64,
     /// How long a peer may be away, or leave requests unanswered, before a call fails.
