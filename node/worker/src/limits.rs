@@ -102,7 +102,7 @@ pub const PLACE_SILENCE: Duration = Duration::from_secs(1);
 /// lease is left. Three quarters of that are for clocks that differ (`CLOCK_DRIFT`).
 ///
 /// ```
-/// use gannet_wire::limits::trust_time;
+/// use gannet_worker::limits::trust_time;
 /// use std::time::Duration;
 ///
 /// assert_eq!(trust_time(None), Duration::from_secs(2));
