@@ -33,7 +33,7 @@ pub(crate) trait JobReport: Send + Sync {
 /// # use gannet_wire::{Run, RunDecision, RunIntent, RunSetting};
 /// # use gannet_worker::{known_runs, RunClient, RunRequest};
 /// # use gannet_server::{Server, ServerConfig};
-/// # use gannet_worker::{known_runs, Worker, WorkerConfig};
+/// # use gannet_worker::{Worker, WorkerConfig};
 /// # use gannet_transport::multi::Transports;
 /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
 /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
