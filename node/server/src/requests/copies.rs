@@ -251,21 +251,24 @@ impl ServerTables {
             return refuse(Refusal::Images, why);
         }
         if !were_whole && copies.are_whole() {
-            self.end_replaced();
+            self.end_replaced(at);
         }
         transmit.commit(CommandsDoneFrame {}.encode(frame.head.id), 0);
         Ok(())
     }
 
-    /// Some copies have become whole. Ends older ones whose shards all have newer whole copies. They are in the order
-    /// in which they were begun.
-    fn end_replaced(&mut self) {
+    /// The copies at `whole` have become whole. Ends older ones whose shards all have newer whole copies. Copies are in
+    /// the order in which they were begun.
+    fn end_replaced(&mut self, whole: usize) {
         let is_replaced = |(at, old): (usize, &Copies)| {
-            let newer = || self.copies[at + 1..].iter().filter(|one| one.are_whole() && one.is_about(old));
+            let newer = || self.copies[at + 1..].iter().filter(|one| one.is_about(old) && one.are_whole());
             let has_newer = |shard: u32| newer().any(|one| one.shards.set().contains(shard));
             old.shards.set().iter().all(has_newer)
         };
-        let replaced = self.copies.iter().enumerate().filter(|of| is_replaced(*of));
+        // There may be thousands of tables. Only copies of these shards can be replaced now.
+        let older =
+            self.copies[..whole].iter().enumerate().filter(|(_, old)| old.is_about(&self.copies[whole]));
+        let replaced = older.filter(|of| is_replaced(*of));
         let replaced: Vec<u64> = replaced.map(|(_, old)| old.stream).collect();
         self.copies.retain(|copies| !replaced.contains(&copies.stream));
     }
