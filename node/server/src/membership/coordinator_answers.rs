@@ -5,6 +5,7 @@
 //! until the others have had the time to get their leases again.
 
 use crate::membership::Membership;
+use crate::membership::founding::Vacancy;
 use gannet_transport::Net;
 use gannet_wire::limits::COORDINATOR_TIMEOUT;
 use std::time::Duration;
@@ -26,9 +27,12 @@ impl CoordinatorAnswers {
         CoordinatorAnswers { last: Some(now), since: if goes_on { self.since } else { now } }
     }
 
-    /// Whether owners that live have had the time to get their leases again.
-    fn are_known_to_owners(self, now: Duration, lease: Duration) -> bool {
-        self.last.is_some() && now.saturating_sub(self.since) >= COORDINATOR_TIMEOUT + lease / 4
+    /// Whether owners that live have had the time to get their leases again. `vacant`: for how long the answers have said
+    /// that nobody has the lease ([`Vacancy::seen`]). If the coordinator answers so slowly that each pause could have
+    /// ended leases, only that counts.
+    fn gave_owners_time(self, vacant: Duration, now: Duration, lease: Duration) -> bool {
+        let wanted = COORDINATOR_TIMEOUT + lease / 4;
+        self.last.is_some() && (now.saturating_sub(self.since) >= wanted || vacant >= wanted)
     }
 }
 
@@ -38,8 +42,46 @@ impl<N: Net> Membership<N> {
         self.answers.set(self.answers.get().with(self.net.now(), self.config.lease));
     }
 
-    /// Whether an owner without a lease is dead, as far as can be known: it had the time to get its lease again.
-    pub(crate) fn owners_had_time(&self) -> bool {
-        self.answers.get().are_known_to_owners(self.net.now(), self.config.lease)
+    /// Whether the owner of a vacant place is dead, as far as can be known: it had the time to get its lease again.
+    pub(crate) fn owner_had_time(&self, vacancy: Vacancy) -> bool {
+        self.answers.get().gave_owners_time(vacancy.seen, self.net.now(), self.config.lease)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_millis(200);
+
+    /// After how many pauses of this length a backup may take a place that nobody has.
+    fn pauses_until_taken(pause: Duration, answered_before: Duration) -> u32 {
+        let (mut answers, mut now) = (CoordinatorAnswers::default(), Duration::from_secs(10));
+        let begun = now;
+        while now < begun + answered_before {
+            now += LEASE / 8;
+            answers = answers.with(now, LEASE);
+        }
+        let mut vacancy = Vacancy { seen: Duration::ZERO, at: None, version: 1 };
+        for pauses in 1..1000 {
+            now += pause;
+            answers = answers.with(now, LEASE);
+            vacancy = vacancy.goes_on(now, LEASE);
+            if answers.gave_owners_time(vacancy.seen, now, LEASE) {
+                return pauses;
+            }
+        }
+        panic!("nobody takes the place")
+    }
+
+    #[test]
+    fn a_dead_owner_is_replaced_at_once_or_after_a_pause_of_the_coordinator_when_others_had_time() {
+        let answered = Duration::from_secs(5);
+        assert_eq!(pauses_until_taken(LEASE / 8, answered), 1);
+        // One pause of a whole lease, and then answers: a second and a quarter of the lease.
+        assert!(pauses_until_taken(LEASE / 8, Duration::ZERO) > 40);
+        // Each pause could have ended leases.
+        let slow = pauses_until_taken(LEASE * 4 / 5, answered);
+        assert!((20..=40).contains(&slow), "{slow}");
     }
 }

@@ -318,7 +318,7 @@ impl<N: Net> Membership<N> {
         let taken = match known {
             Some((place, _)) if self.has_all(&place) && place.generation == generation.number => {
                 // The next round asks again.
-                if self.owners_had_time() { self.take_over(keys)? } else { None }
+                if self.owner_had_time(begun) { self.take_over(keys)? } else { None }
             }
             Some(seen) if has_rows => self.take_again(keys, seen, generation)?,
             Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {
