@@ -40,15 +40,15 @@ pub const LATE_TIME: Duration = Duration::from_secs(60);
 pub const PROGRESS_TIMEOUTS: u32 = 5;
 /// The least progress timeout.
 pub const PROGRESS_TIME_MIN: Duration = Duration::from_secs(30);
-/// Leases of such a coordinator.
+/// Leases of a coordinator that a scheduler keeps.
 pub const COORDINATOR_LEASES_MAX: usize = 4096;
-/// Bytes of one of its keys together with the value.
+/// Bytes of one of its keys, together with the value.
 pub const COORDINATOR_BYTES_MAX: usize = 16 << 10;
-/// Keys of a page that a coordinator lists.
+/// Keys of a page that it lists.
 pub const COORDINATOR_PAGE_KEYS: usize = 64;
 /// Bytes of keys and values behind which a page ends.
 pub const COORDINATOR_PAGE_BYTES: usize = 64 << 10;
-/// Times of its leases.
+/// The shortest and the longest time of its leases.
 pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(7 * 86_400));
 /// Members of a cluster of etcd that a client is told.
 pub const ETCD_MEMBERS_MAX: usize = 16;

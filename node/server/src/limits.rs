@@ -43,11 +43,11 @@ pub const PUSHERS_KEPT: usize = 1024;
 pub const CLIENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Clients that a table forgets in a second.
 pub const CLIENTS_FORGOTTEN_AT_ONCE: usize = 256;
-/// Tables on a server thread. A power of two (server/table_list.rs).
+/// Tables on a server thread. A power of two (tables/table_list.rs).
 pub const TABLES_MAX: usize = 8192;
 /// So many tables of a thread are closed one after another. More are closed by several threads.
 pub const CLOSED_ALONE: usize = 16;
-/// These threads.
+/// The number of those threads.
 pub const CLOSERS: usize = 8;
 /// Links that a server thread serves.
 pub const SESSIONS_MAX: usize = 4096;
@@ -134,7 +134,7 @@ pub const STRANGER_LEASES: u32 = 3;
 pub const BACKUP_AWAY_LEASES: u32 = 3;
 /// So does one that could not be reached or filled so many times, counted for each thread of its owner.
 pub const BACKUP_FAILURES_MAX: u64 = 3;
-/// Bytes of a request to such a coordinator: a server writes the backups of up to 64 places at once.
+/// Bytes of a request to the coordinator of a scheduler: a server writes the backups of up to 64 places at once.
 pub const COORDINATOR_REQUEST_BYTES: usize = PART_BYTES_MAX;
 /// How long a coordinator knows a run whose rows were in memory only and whose servers are all gone.
 pub const RUN_KEPT: Duration = Duration::from_secs(86_400);

@@ -1,4 +1,4 @@
-//! Every limit of the roles, and the relations between them.
+//! Limits of the protocol and of what several roles share, and the relations between them. Each role has its own.
 
 use gannet_transport::limits::{FRAME_BYTES_MAX, GIVEN_FILES_MAX};
 use std::time::Duration;

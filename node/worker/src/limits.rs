@@ -29,7 +29,7 @@ pub const ATTEMPT_TIME: Duration = Duration::from_secs(5);
 pub const PING_TIME: Duration = Duration::from_secs(10);
 /// Links to one server that a worker loses within this time are logged as one.
 pub const LOSSES_TOGETHER: Duration = Duration::from_secs(1);
-/// A worker that reads rows without requests pings their server so often within that time.
+/// A worker that reads rows without requests pings their server so often within `LEASE`.
 pub const LEASE_PINGS: u32 = 4;
 /// A trial of a share of chunks to read without a request lasts for so many pulls and at least [`TRIAL_TIME`], but for
 /// no more than [`TRIAL_PULLS_MAX`]. The pulls before them, which overlap with the trial before, do not count. A trial
@@ -47,7 +47,7 @@ pub const SURVEY_REST_FACTOR_MIN: u32 = 16;
 pub const SURVEY_REST_FACTOR_MAX: u32 = 64;
 /// A survey of a table that was not pulled for this time gives way to that of another table.
 pub const SURVEY_ABANDONED_AFTER: Duration = Duration::from_secs(1);
-/// How often, at most, a worker asks what of a table has been registered since.
+/// How often, at most, a worker asks which further shards of a table can be read over RDMA.
 pub const REGIONS_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of handles (where rows are, for READs) that a worker keeps for a table and a server thread.
 pub const HANDLE_BYTES_MAX: usize = 64 << 20;

@@ -1,5 +1,6 @@
 //! Cuts on one server thread: it holds pushes back and marks the cut. The file `cut_slices.rs` then writes the rows
-//! between requests. See the module `cuts` for the protocol.
+//! between requests. The documentation of gannet-worker's module
+//! `checkpoint` has the protocol.
 
 use crate::cuts::absences::Absences;
 use crate::cuts::cut_parts::CutParts;

@@ -1,7 +1,7 @@
 //! Replication: a server tells the commands of its shards to its backups, which keep copies.
 //!
 //! ```text
-//! shards --listener--> CommandQueue --Replicator (its own thread)--> backup: server/copies.rs
+//! shards --listener--> CommandQueue --Replicator (its own thread)--> backup: requests/copies.rs
 //!                          ^ fill: the rows of shards, between commands
 //! ```
 //! A backup *joins* when it has all rows and commands. From then on nothing leaves a session before all commands that

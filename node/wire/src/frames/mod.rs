@@ -3,7 +3,7 @@
 //!
 //! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only
 //! this folder knows which word of a head holds which field. Payloads travel beside the head: push_payload.rs,
-//! pull_newer.rs and control.rs have their layouts.
+//! pull_newer.rs and the folder messages have their layouts.
 
 #[macro_use]
 pub mod declare;

@@ -1,5 +1,5 @@
 //! How a worker finds a table at its servers, or makes it there. What each server holds decides, not the order in which
-//! the servers are named. server/identities.rs has the two phases in which a table is made.
+//! the servers are named. tables/identities.rs has the two phases in which a table is made.
 
 use crate::error::WorkerError;
 use crate::limits::PLACE_LOOKUP_EVERY;
