@@ -27,9 +27,9 @@ impl CoordinatorAnswers {
         CoordinatorAnswers { last: Some(now), since: if goes_on { self.since } else { now } }
     }
 
-    /// Whether owners that live have had the time to get their leases again. `vacant`: for how long the answers have said
-    /// that nobody has the lease ([`Vacancy::seen`]). If the coordinator answers so slowly that each pause could have
-    /// ended leases, only that counts.
+    /// Whether owners that live have had the time to get their leases again. `vacant`: for how long the answers have
+    /// said that nobody has the lease ([`Vacancy::seen`]). If the coordinator answers so slowly that each pause could
+    /// have ended leases, only that counts.
     fn gave_owners_time(self, vacant: Duration, now: Duration, lease: Duration) -> bool {
         let wanted = COORDINATOR_TIMEOUT + lease / 4;
         self.last.is_some() && (now.saturating_sub(self.since) >= wanted || vacant >= wanted)
