@@ -53,9 +53,9 @@ pub const EXACT_AUC_MAX: usize = 1 << 26;
 pub const FLAT_CELLS_MAX: usize = 3 << 30;
 /// Examples of a batch that is read into memory for L-BFGS. Workers share the data out in such batches.
 pub const LBFGS_BATCH: usize = 1024;
-/// The first and the longest pause between reads of the cells over which the workers of L-BFGS keep step.
+/// The first pause between reads of the cells over which the workers of L-BFGS keep step.
 pub const LBFGS_LOOK_MIN: Duration = Duration::from_micros(50);
-/// See [`LBFGS_LOOK_MIN`].
+/// The longest pause between those reads.
 pub const LBFGS_LOOK_MAX: Duration = Duration::from_millis(2);
 /// A wait for another worker that lasts longer is logged.
 pub const LBFGS_WAIT_LOGGED: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ pub const LOOKUPS_MAX: usize = 16;
 pub const LOOKUP_FRESH: Duration = Duration::from_millis(500);
 /// Above so many names those that nobody has looked up for [`NAMES_IDLE`] are forgotten.
 pub const NAMES_KNOWN: usize = 4096;
-/// See [`NAMES_KNOWN`].
+/// Above [`NAMES_KNOWN`] names those that nobody has looked up for this time are forgotten.
 pub const NAMES_IDLE: Duration = Duration::from_secs(600);
 /// Bytes of a frame's head on the wire.
 pub const HEAD_BYTES: usize = 64;

@@ -50,6 +50,8 @@ pub const COORDINATOR_PAGE_KEYS: usize = 64;
 pub const COORDINATOR_PAGE_BYTES: usize = 64 << 10;
 /// The shortest and the longest time of its leases.
 pub const LEASE_TIMES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(7 * 86_400));
+/// The part of a lease that counts of each time in which the coordinator hears nobody.
+pub const UNHEARD_PART: u32 = 32;
 /// Members of a cluster of etcd that a client is told.
 pub const ETCD_MEMBERS_MAX: usize = 16;
 

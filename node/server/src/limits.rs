@@ -39,7 +39,7 @@ pub const CUT_SAVED_BYTES_MAX: usize = 8 << 20;
 /// A table that remembers more pushers than this forgets clients without an index that are closed, or gone for
 /// [`CLIENT_FORGOTTEN_AFTER`].
 pub const PUSHERS_KEPT: usize = 1024;
-/// See [`PUSHERS_KEPT`].
+/// A table with more than [`PUSHERS_KEPT`] pushers forgets clients that have been gone for this time.
 pub const CLIENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Clients that a table forgets in a second.
 pub const CLIENTS_FORGOTTEN_AT_ONCE: usize = 256;

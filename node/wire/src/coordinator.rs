@@ -1,6 +1,6 @@
 //! What a coordinator does: it says who owns what, and all processes of a job agree on that.
 
-use crate::limits::COORDINATOR_KEYS_MAX;
+use crate::limits::{COORDINATOR_KEYS_MAX, COORDINATOR_TIMEOUT};
 use std::time::Duration;
 
 /// A key's value, and how often it was written.
@@ -127,6 +127,37 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// There was no answer.
     fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError>;
+
+    /// The thread over which others ask this coordinator begins to wait for requests, for at most `limit`. A coordinator
+    /// in the same process learns so for how long nobody could be heard, and ends no lease by that time. Others ignore
+    /// it.
+    fn begin_wait(&self, _limit: Duration) {}
+
+    /// The wait is over, and the thread handles requests.
+    fn end_wait(&self) {}
+}
+
+/// For how long a client tries to connect to a coordinator. The first attempt may take [`COORDINATOR_TIMEOUT`]. After a
+/// connection was lost the attempts are short at first: behind a cut, a long one would take the rest of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectLimit(Duration);
+
+impl ConnectLimit {
+    /// Of a client that has never been connected.
+    pub const FIRST: ConnectLimit = ConnectLimit(COORDINATOR_TIMEOUT);
+
+    /// The limit of the next attempt.
+    pub fn get(self) -> Duration {
+        self.0
+    }
+
+    /// After an attempt that succeeded or failed.
+    pub fn after(self, succeeded: bool) -> ConnectLimit {
+        match succeeded {
+            true => ConnectLimit(COORDINATOR_TIMEOUT / 8),
+            false => ConnectLimit((self.0 * 2).min(COORDINATOR_TIMEOUT)),
+        }
+    }
 }
 
 /// All keys that begin with `prefix`, and the version of the first page.
@@ -142,4 +173,23 @@ pub fn list_all(
         entries.extend(page.entries);
     }
     Ok((entries, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attempt that began in a cut of half a lease took a second, and the owner lost its place.
+    #[test]
+    fn attempts_behind_a_lost_connection_are_short_at_first() {
+        let millis = |limit: ConnectLimit| limit.get().as_millis();
+        let mut limit = ConnectLimit::FIRST;
+        assert_eq!((millis(limit), millis(limit.after(false))), (1000, 1000));
+        limit = limit.after(true);
+        for wanted in [125, 250, 500, 1000, 1000] {
+            assert_eq!(millis(limit), wanted);
+            limit = limit.after(false);
+        }
+        assert_eq!(millis(limit.after(true)), 125);
+    }
 }

@@ -41,7 +41,7 @@ pub const OWN_SLEEP: Duration = Duration::from_secs(3);
 pub const FAILURE_LOGGED: Duration = Duration::from_secs(60);
 /// Warnings about peers that a thread, or the acceptor, logs in [`WARNINGS_TIME`]. Further ones are only counted.
 pub const WARNINGS_MAX: u32 = 10;
-/// See [`WARNINGS_MAX`].
+/// The time in which at most [`WARNINGS_MAX`] warnings about peers are logged.
 pub const WARNINGS_TIME: Duration = Duration::from_secs(10);
 /// A worker reads rows without a request only if their server answered within this time, or within a shorter one if the
 /// server has a lease (`trust_time`). A server that is stopped or unreachable may have been replaced.

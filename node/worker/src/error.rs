@@ -49,8 +49,9 @@ pub enum WorkerError {
     },
     /// A server restarted without rows that it had before.
     #[error(
-        "{peer} was started again without the rows that it had of table {table:?} ({shards}): they are gone; start it on its \
-         --data-dir, or start the training again"
+        "{peer} was started again without the rows that it had of table {table:?} ({shards}): they are gone; \
+         if the job went back to a checkpoint, start this process again, and it goes on from there; otherwise start \
+         that server on its --data-dir, or begin the training again"
     )]
     Forgot {
         /// Its address and thread.

@@ -35,7 +35,7 @@ pub const LEASE_PINGS: u32 = 4;
 /// no more than [`TRIAL_PULLS_MAX`]. The pulls before them, which overlap with the trial before, do not count. A trial
 /// of a cache of rows is longer, by the time for which its rows may be used.
 pub const TRIAL_PULLS: u32 = 8;
-/// See [`TRIAL_PULLS`].
+/// The least time of a trial of a share of chunks to read without a request ([`TRIAL_PULLS`]).
 pub const TRIAL_PULLS_MAX: u32 = 512;
 /// See [`TRIAL_PULLS`].
 pub const TRIAL_TIME: Duration = Duration::from_millis(3);
@@ -77,6 +77,8 @@ pub const TAKEN_ASKED_EVERY: Duration = Duration::from_millis(50);
 pub const BEATS: u32 = 5;
 /// The longest time between two heartbeats.
 pub const BEAT_MAX: Duration = Duration::from_secs(2);
+/// How long a worker of a run that has ended waits for the registry's answer that it has left.
+pub const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 /// How long a chief that has saved the model stays so that the others learn of it.
 pub const FAREWELL_TIME: Duration = Duration::from_secs(1);
 /// Pause between two requests to the scheduler for a task while none is free, or at a barrier.

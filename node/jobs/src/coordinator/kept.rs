@@ -64,7 +64,7 @@ pub(crate) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
     };
     let leases = kept.leases.into_iter().map(ttl).collect();
     let (keys, last) = (kept.keys.into_iter().map(key).collect(), kept.last.saturating_add(NUMBERS_LEFT_OUT));
-    Ok(MemoryState { keys, leases, last, ended: last })
+    Ok(MemoryState { keys, leases, last, ended: last, ..MemoryState::default() })
 }
 
 /// Writes the state.

@@ -444,10 +444,16 @@ fn workers_of_the_generation_before_are_fenced_by_the_next() {
 /// and it ended with an error: the run is finished.
 #[test]
 fn a_worker_that_was_killed_after_the_end_of_its_job_is_late_once_and_not_refused() {
-    for leaves in [false, true] {
+    for (leaves, by_splits) in [(false, true), (true, true), (false, false), (true, false)] {
         let mut world = World::new(1);
         let saves = incarnation(0, 1);
-        assert!(world.come(saves));
+        match by_splits {
+            true => assert!(world.come(saves)),
+            false => {
+                let begun = come_at(&mut world.registry, saves, RunIntent::Auto, 3, world.now);
+                assert_eq!(begun, Ok((RunDecision::Begun, 1, 1)));
+            }
+        }
         let finish = RunActionV1::Finish { generation: 1, rows: 1, at: 1, missing: Vec::new() };
         ask(&mut world.registry, saves, finish, world.now).unwrap();
         if leaves {

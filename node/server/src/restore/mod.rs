@@ -232,7 +232,9 @@ pub(crate) fn open_tables(
             tables.places = OwnPlaces::managed();
         }
         tables.checkpoints.clone_from(&config.checkpoints);
-        tables.coordinator.clone_from(&config.coordinator);
+        if thread == 0 {
+            tables.coordinator.clone_from(&config.coordinator);
+        }
         tables
     };
     let threads: Vec<ServerTables> = (0..config.threads as u32).map(new_tables).collect();

@@ -173,7 +173,7 @@ impl<N: Net> ShardThread<N> {
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
         let mut events = std::mem::take(&mut self.events);
-        self.poll.wait(if busy { Duration::ZERO } else { sleep.min(TICK) }, &mut events)?;
+        self.wait(if busy { Duration::ZERO } else { sleep.min(TICK) }, &mut events)?;
         for event in &events {
             if let Some(Some(session)) = self.sessions.get_mut(event.token as usize) {
                 session.note(event);
@@ -210,6 +210,15 @@ impl<N: Net> ShardThread<N> {
         }
         self.wake_replicators();
         Ok(!self.ready.is_empty())
+    }
+
+    /// Waits for events. A coordinator of this thread learns for how long it can hear nobody.
+    fn wait(&mut self, limit: Duration, events: &mut Vec<Event>) -> Result<(), ServerError> {
+        let coordinator = self.tables.coordinator.as_deref();
+        coordinator.inspect(|coordinator| coordinator.begin_wait(limit));
+        self.poll.wait(limit, events)?;
+        coordinator.inspect(|coordinator| coordinator.end_wait());
+        Ok(())
     }
 
     /// This thread's counters.

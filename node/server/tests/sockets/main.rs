@@ -9,6 +9,7 @@ mod given_up_saves;
 mod hostile;
 mod impostor;
 mod other_jobs;
+mod slow_disk;
 mod tcp;
 mod thread_death;
 mod token;

@@ -5,7 +5,7 @@ use crate::worker::tables::{ControlRequest, Recipients};
 use crate::worker::{OneSided, Worker, WorkerConfig};
 use gannet_transport::Net;
 use gannet_wire::coordinator::{
-    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
+    ConnectLimit, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
 };
 use gannet_wire::frames::coordinator::CoordinateFrame;
 use gannet_wire::limits::COORDINATOR_TIMEOUT;
@@ -15,8 +15,8 @@ use gannet_wire::token::Token;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The coordinator of a `gannet scheduler`, over a link of its own. A call waits for at most a second
-/// for the link, and for at most a second for the answer.
+/// The coordinator of a `gannet scheduler`, over a link of its own. A call waits for at most a second for the link
+/// ([`ConnectLimit`]), and for at most a second for the answer.
 ///
 /// ```
 /// use gannet_wire::Coordinator;
@@ -42,7 +42,12 @@ use std::time::Duration;
 pub struct RemoteCoordinator<N: Net> {
     net: N,
     config: WorkerConfig,
-    worker: Mutex<Option<Worker<N>>>,
+    link: Mutex<Link<N>>,
+}
+
+struct Link<N: Net> {
+    worker: Option<Worker<N>>,
+    limit: ConnectLimit,
 }
 
 impl<N: Net> RemoteCoordinator<N> {
@@ -57,31 +62,35 @@ impl<N: Net> RemoteCoordinator<N> {
             spin: Duration::ZERO,
             ..WorkerConfig::reader([addr])
         };
-        RemoteCoordinator { net, config, worker: Mutex::default() }
+        let link = Mutex::new(Link { worker: None, limit: ConnectLimit::FIRST });
+        RemoteCoordinator { net, config, link }
     }
 
     fn call(&self, request: &CoordinatorRequestV1) -> Result<CoordinatorReplyV1, CoordinatorError> {
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let addr = self.config.servers.first().map_or("", String::as_str);
-        let reply = match self.ask(&mut worker, request) {
+        let reply = match self.ask(&mut link, request) {
             Ok(reply) => reply,
             Err(error) => {
                 // The next call makes a new link.
-                *worker = None;
+                link.worker = None;
                 return Err(CoordinatorError(format!("{addr}: {error}")));
             }
         };
         control::open(&reply).map_err(|error| CoordinatorError(format!("{addr}: {error}")))
     }
 
-    fn ask(
-        &self,
-        worker: &mut Option<Worker<N>>,
-        request: &CoordinatorRequestV1,
-    ) -> Result<Vec<u8>, WorkerError> {
-        let worker = match worker {
+    fn ask(&self, link: &mut Link<N>, request: &CoordinatorRequestV1) -> Result<Vec<u8>, WorkerError> {
+        let worker = match &mut link.worker {
             Some(worker) => worker,
-            None => worker.insert(Worker::connect(self.net.clone(), self.config.clone())?),
+            None => {
+                let config = WorkerConfig { peer_timeout: link.limit.get(), ..self.config.clone() };
+                let connected = Worker::connect(self.net.clone(), config);
+                link.limit = link.limit.after(connected.is_ok());
+                let worker = link.worker.insert(connected?);
+                worker.config.peer_timeout = COORDINATOR_TIMEOUT;
+                worker
+            }
         };
         let payload = |_: usize, _: u32| control::seal(request);
         let request = ControlRequest::with_payload(&CoordinateFrame {}, None, &payload);

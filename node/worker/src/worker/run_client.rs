@@ -3,7 +3,7 @@
 
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::limits::{BEAT_MAX, BEATS};
+use crate::limits::{BEAT_MAX, BEATS, LEAVE_LIMIT};
 use crate::worker::WorkerConfig;
 use crate::worker::job_client::JobAnswer;
 use crate::worker::run_session::{RunOrders, RunRequest, RunSession};
@@ -230,6 +230,19 @@ impl<N: Net> RunClient<N> {
     /// As there.
     pub fn finish(&self, rows: u64, at: u64, missing: &[u32]) -> Result<(), WorkerError> {
         self.shared.session.finish(rows, at, missing)
+    }
+}
+
+impl<N: Net> RunClient<N> {
+    /// As [`RunSession::leave`], but does not wait long: the servers may end with their last worker.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn leave(&self) -> Result<(), WorkerError> {
+        let link = self.shared.session.link();
+        let patience = lock(&link).config.peer_timeout.min(LEAVE_LIMIT);
+        lock(&link).config.peer_timeout = patience;
+        self.shared.session.leave()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::coordinator::etcd::messages::{
 use crate::coordinator::etcd::rpc::{Member, RpcError};
 use crate::limits::{COORDINATOR_PAGE_KEYS, ETCD_MEMBERS_MAX, LEASE_TIMES};
 use gannet_wire::coordinator::{
-    Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
+    ConnectLimit, Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
 };
 use gannet_wire::limits::COORDINATOR_TIMEOUT;
 use std::fs;
@@ -79,6 +79,7 @@ struct Connection {
     /// The member that is asked.
     at: usize,
     client: Option<Member>,
+    limit: ConnectLimit,
 }
 
 /// What a member answers to a call: the answer, or why there is none.
@@ -98,30 +99,30 @@ impl EtcdCoordinator {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime =
             runtime.map_err(|error| CoordinatorError(format!("starting a client of etcd: {error}")))?;
-        let connection = Mutex::new(Connection { runtime, at: 0, client: None });
+        let connection = Mutex::new(Connection { runtime, at: 0, client: None, limit: ConnectLimit::FIRST });
         Ok(EtcdCoordinator { members: members.to_vec(), tls, connection })
     }
 
     /// Asks a member.
     fn call<T>(&self, ask: impl AsyncFnOnce(&mut Member) -> Answer<T>) -> Result<T, CoordinatorError> {
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let Connection { runtime, at, client } = &mut *connection;
+        let Connection { runtime, at, client, limit } = &mut *connection;
         let member = &self.members[*at];
         let asked = async {
             let client = match client {
                 Some(client) => client,
                 None => {
                     let tls = self.tls.as_ref().map(|tls| tls.0.clone());
-                    client.insert(Member::connect(self.url(member), tls).await?)
+                    let connected = within(limit.get(), Member::connect(self.url(member), tls)).await;
+                    *limit = limit.after(connected.is_ok());
+                    client.insert(connected?)
                 }
             };
-            ask(client).await
+            within(COORDINATOR_TIMEOUT, ask(client)).await
         };
-        let asked = runtime.block_on(async { tokio::time::timeout(COORDINATOR_TIMEOUT, asked).await });
-        let why = match asked {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("it has not answered for {} s", COORDINATOR_TIMEOUT.as_secs_f32()),
+        let why = match runtime.block_on(asked) {
+            Ok(answer) => return Ok(answer),
+            Err(why) => why,
         };
         let error = CoordinatorError(format!("member {member} of etcd: {why}"));
         (connection.client, connection.at) = (None, (connection.at + 1) % self.members.len());
@@ -131,6 +132,14 @@ impl EtcdCoordinator {
     fn url(&self, member: &str) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{member}")
+    }
+}
+
+/// Waits for an answer for at most this time. The error says why there is none.
+async fn within<T>(limit: Duration, asked: impl Future<Output = Answer<T>>) -> Result<T, String> {
+    match tokio::time::timeout(limit, asked).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("it has not answered for {} s", limit.as_secs_f32())),
     }
 }
 
