@@ -75,12 +75,12 @@ const ONLY_CLI: &[&str] = &[
 
 /// The files that may hold unsafe code, each block with its reason.
 const UNSAFE: &[&str] = &[
-    "core/src/checkpoint/file_ring.rs",
-    "core/src/image/address_range.rs",
+    "core/src/checkpoint/row_files/file_ring.rs",
+    "core/src/image/memory/address_range.rs",
     "core/src/image/bucket.rs",
-    "core/src/image/extents.rs",
+    "core/src/image/memory/extents.rs",
     "core/src/image/owned_image.rs",
-    "core/src/image/prefetch.rs",
+    "core/src/image/memory/prefetch.rs",
     "core/src/image/row.rs",
     "core/src/reader/mapped_image.rs",
     "optim/src/arch/avx2.rs",
