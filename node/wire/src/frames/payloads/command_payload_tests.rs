@@ -1,6 +1,6 @@
 //! Commands are read as they were written, and other words are refused.
 
-use crate::frames::command_payload::{CommandError, for_each, put};
+use crate::frames::payloads::command_payload::{CommandError, for_each, put};
 use gannet_core::*;
 use proptest::prelude::*;
 

@@ -10,8 +10,8 @@
 //! ```
 
 use crate::frames::bulk::PushFrame;
-use crate::frames::f16;
-use crate::frames::pull_newer::{bit, bit_words, ones};
+use crate::frames::payloads::f16;
+use crate::frames::payloads::pull_newer::{bit, bit_words, ones};
 use bytemuck::cast_slice;
 use gannet_core::{NO_SLOT, hash, shard_of};
 
