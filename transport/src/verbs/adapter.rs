@@ -8,8 +8,8 @@ use super::memory::{RegionBlock, Regions};
 use super::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
 use super::queues::Queues;
 use super::session::VerbsSession;
-use super::stream::{SharedStream, VerbsStream};
-use super::teardown::TeardownThread;
+use super::stream::VerbsStream;
+use super::teardown::{Ending, TeardownThread};
 use super::vendors;
 use crate::error::NetError;
 use crate::limits::{RETRY_AFTER, VERBS_MEMORY_BYTES, VERBS_RETRY_AFTER, VERBS_RING_BYTES};
@@ -238,7 +238,7 @@ impl Verbs {
     }
 
     /// Closes a session whose stream was dropped: its last bytes are still sent, within a time limit.
-    pub(super) fn end(&self, session: Arc<SharedStream>) {
+    pub(super) fn end(&self, session: Arc<dyn Ending>) {
         self.0.ender.end(session);
     }
 }

@@ -8,7 +8,7 @@ use super::stream::VerbsStream;
 use super::window::{Credit, Message};
 use super::{Verbs, VerbsListener};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
-use crate::link::Stream;
+use crate::stream::Stream;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -4,9 +4,10 @@ use super::StreamState;
 use super::connect::Phase;
 use super::reader::VerbsReader;
 use super::session::VerbsSession;
+use super::teardown::Ending;
 use crate::limits::VERBS_RING_BYTES;
-use crate::link::Stream;
 use crate::remote::RemoteReader;
+use crate::stream::Stream;
 use rustix::fd::OwnedFd;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,6 +24,16 @@ pub(super) struct SharedStream {
 impl SharedStream {
     pub(super) fn lock(&self) -> MutexGuard<'_, VerbsSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ending for SharedStream {
+    fn is_over(&self) -> bool {
+        self.lock().is_over()
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.lock().is_cut_off()
     }
 }
 
