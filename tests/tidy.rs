@@ -92,11 +92,11 @@ const UNSAFE: &[&str] = &[
     "transport/src/sim/process.rs",
     "transport/src/uring/buffers.rs",
     "transport/src/uring/ring.rs",
-    "transport/src/verbs/cm.rs",
-    "transport/src/verbs/datapath.rs",
-    "transport/src/verbs/device.rs",
-    "transport/src/verbs/memory.rs",
-    "transport/src/verbs/objects.rs",
+    "transport/src/verbs/resources/cm.rs",
+    "transport/src/verbs/resources/datapath.rs",
+    "transport/src/verbs/resources/device.rs",
+    "transport/src/verbs/resources/memory.rs",
+    "transport/src/verbs/resources/objects.rs",
 ];
 
 /// The modules of core, as layers: a module uses those before it. lib.rs describes them.

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The state that the stream and its poll share.
-pub(super) struct SharedStream {
+pub(crate) struct SharedStream {
     session: Mutex<VerbsSession>,
     /// Whether a poll reports events of rdma_cm.
     watched: AtomicBool,
 }
 
 impl SharedStream {
-    pub(super) fn lock(&self) -> MutexGuard<'_, VerbsSession> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, VerbsSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -45,7 +45,7 @@ pub struct VerbsStream {
 }
 
 impl VerbsStream {
-    pub(super) fn new(session: VerbsSession) -> VerbsStream {
+    pub(crate) fn new(session: VerbsSession) -> VerbsStream {
         let peer = session.name.clone();
         let shared = SharedStream { session: Mutex::new(session), watched: AtomicBool::new(false) };
         VerbsStream { shared: Arc::new(shared), peer, reader: None }
@@ -75,7 +75,7 @@ impl VerbsStream {
     }
 
     #[cfg(test)]
-    pub(super) fn shared(&self) -> &SharedStream {
+    pub(crate) fn shared(&self) -> &SharedStream {
         &self.shared
     }
 

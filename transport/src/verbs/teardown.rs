@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A session to close.
-pub(super) trait Ending: Send + Sync {
+pub(crate) trait Ending: Send + Sync {
     /// Whether no sent byte is in flight any more, or can be completed any more.
     fn is_over(&self) -> bool;
     /// Whether there is a connection to close and its port is down.
@@ -53,11 +53,11 @@ impl Teardown {
 /// The thread that closes sessions, started when it first has work. When this value is dropped, the thread
 /// finishes its work and ends.
 #[derive(Default)]
-pub(super) struct TeardownThread(OnceLock<Option<SyncSender<Arc<dyn Ending>>>>);
+pub(crate) struct TeardownThread(OnceLock<Option<SyncSender<Arc<dyn Ending>>>>);
 
 impl TeardownThread {
     /// Passes a session to the thread. If there is no thread, or it has too many sessions, the session ends at once.
-    pub(super) fn end(&self, session: Arc<dyn Ending>) {
+    pub(crate) fn end(&self, session: Arc<dyn Ending>) {
         let inbox = self.0.get_or_init(|| {
             let (inbox, sessions) = sync_channel::<Arc<dyn Ending>>(VERBS_CLOSING_MAX);
             let named = std::thread::Builder::new().name("gannet-rdma-end".to_owned());

@@ -2,11 +2,11 @@
 //! hot code.
 #![allow(unsafe_code)]
 
-use super::cm::QueuePair;
-use super::ffi;
-use super::objects::checked;
-use super::window::Message;
 use crate::remote::ReadRequest;
+use crate::verbs::ffi;
+use crate::verbs::resources::cm::QueuePair;
+use crate::verbs::resources::objects::checked;
+use crate::verbs::window::Message;
 use std::io;
 use std::ptr::null_mut;
 
@@ -15,16 +15,16 @@ const CHAIN: usize = 64;
 
 /// Registered memory of this side.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Local {
-    pub(super) addr: usize,
-    pub(super) key: u32,
+pub(crate) struct Local {
+    pub(crate) addr: usize,
+    pub(crate) key: u32,
 }
 
 /// Registered memory of the peer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RemoteRing {
-    pub(super) addr: u64,
-    pub(super) key: u32,
+pub(crate) struct RemoteRing {
+    pub(crate) addr: u64,
+    pub(crate) key: u32,
 }
 
 fn empty() -> (ffi::ibv_send_wr, ffi::ibv_sge) {
@@ -35,8 +35,8 @@ fn empty() -> (ffi::ibv_send_wr, ffi::ibv_sge) {
 impl QueuePair {
     /// Posts messages. Their bytes are in `staging` at the same offsets as in the ring `to`.
     ///
-    /// The staging memory belongs to the device until the completion; [`super::Staging`] ensures that.
-    pub(super) fn post_messages(
+    /// The staging memory belongs to the device until the completion; [`crate::verbs::Staging`] ensures that.
+    pub(crate) fn post_messages(
         &self,
         messages: &[Message],
         staging: Local,
@@ -67,7 +67,7 @@ impl QueuePair {
     }
 
     /// Posts READs into `landing`, which must have space for them. The last of them is signalled as `id`.
-    pub(super) fn post_reads(&self, wants: &[ReadRequest], landing: Local, id: u64) -> io::Result<()> {
+    pub(crate) fn post_reads(&self, wants: &[ReadRequest], landing: Local, id: u64) -> io::Result<()> {
         let last = wants.len().saturating_sub(1);
         for (number, chunk) in wants.chunks(CHAIN).enumerate() {
             let mut chain: [(ffi::ibv_send_wr, ffi::ibv_sge); CHAIN] = std::array::from_fn(|_| empty());
@@ -100,7 +100,7 @@ impl QueuePair {
     }
 
     /// Posts this many receives, for messages whose bytes are written to the ring.
-    pub(super) fn post_receives(&self, mut count: usize) -> io::Result<()> {
+    pub(crate) fn post_receives(&self, mut count: usize) -> io::Result<()> {
         while count > 0 {
             // SAFETY: C structs of numbers and pointers, of which null is one.
             let mut chain: [ffi::ibv_recv_wr; CHAIN] = unsafe { std::mem::zeroed() };

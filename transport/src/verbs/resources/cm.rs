@@ -3,8 +3,8 @@
 //! READs.
 #![allow(unsafe_code)]
 
-use super::ffi;
-use super::objects::{Completions, Context, Depths, Domain, attributes, checked};
+use crate::verbs::ffi;
+use crate::verbs::resources::objects::{Completions, Context, Depths, Domain, attributes, checked};
 use rustix::fd::BorrowedFd;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -24,7 +24,7 @@ const RETRIES: u8 = 7;
 const RETRIES_WITHOUT_RECEIVE: u8 = 7;
 
 /// One end of a connection, or a listening id.
-pub(super) struct Id {
+pub(crate) struct Id {
     id: *mut ffi::rdma_cm_id,
     channel: Channel,
 }
@@ -64,7 +64,7 @@ impl Drop for Channel {
 }
 
 /// An event of a channel.
-pub(super) enum CmEvent {
+pub(crate) enum CmEvent {
     AddressResolved,
     RouteResolved,
     /// A peer wants to connect: the id that can accept, and the peer's private data.
@@ -85,7 +85,7 @@ pub(super) enum CmEvent {
 }
 
 impl Id {
-    pub(super) fn new() -> io::Result<Id> {
+    pub(crate) fn new() -> io::Result<Id> {
         let channel = Channel::new()?;
         let mut id = null_mut();
         // SAFETY: the channel exists as long as the id.
@@ -96,25 +96,25 @@ impl Id {
     }
 
     /// Readable when there is an event.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.channel.fd()
     }
 
     /// The device that the id is bound to, if it is.
-    pub(super) fn context(&self) -> io::Result<Context> {
+    pub(crate) fn context(&self) -> io::Result<Context> {
         // SAFETY: the id exists; a context is never closed.
         let context = unsafe { (*self.id).verbs };
         if context.is_null() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(Context::of(context)) }
     }
 
     /// Whether its port can move packets; also `true` if that is not known.
-    pub(super) fn port_is_active(&self) -> bool {
+    pub(crate) fn port_is_active(&self) -> bool {
         // SAFETY: the id exists.
         let port = unsafe { (*self.id).port_num };
         self.context().map_or(true, |context| port == 0 || context.is_active(port))
     }
 
-    pub(super) fn listen(&self, addr: SocketAddr, backlog: usize) -> io::Result<()> {
+    pub(crate) fn listen(&self, addr: SocketAddr, backlog: usize) -> io::Result<()> {
         let mut addr = Address::of(addr);
         // SAFETY: the id exists; the address does as long as the calls.
         unsafe {
@@ -123,19 +123,19 @@ impl Id {
         }
     }
 
-    pub(super) fn resolve_address(&self, addr: SocketAddr, limit_ms: i32) -> io::Result<()> {
+    pub(crate) fn resolve_address(&self, addr: SocketAddr, limit_ms: i32) -> io::Result<()> {
         let mut addr = Address::of(addr);
         // SAFETY: as above.
         checked(unsafe { ffi::rdma_resolve_addr(self.id, null_mut(), addr.raw(), limit_ms) })
     }
 
-    pub(super) fn resolve_route(&self, limit_ms: i32) -> io::Result<()> {
+    pub(crate) fn resolve_route(&self, limit_ms: i32) -> io::Result<()> {
         // SAFETY: the id exists.
         checked(unsafe { ffi::rdma_resolve_route(self.id, limit_ms) })
     }
 
     /// Sends the connection request with this private data.
-    pub(super) fn connect(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn connect(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
         self.set_ack_timeout();
         let mut parameters = parameters(pair, private_data);
         // SAFETY: the id exists; the parameters do as long as the call.
@@ -143,19 +143,19 @@ impl Id {
     }
 
     /// Confirms the connection to the peer, which has answered.
-    pub(super) fn establish(&self) -> io::Result<()> {
+    pub(crate) fn establish(&self) -> io::Result<()> {
         // SAFETY: the id exists.
         checked(unsafe { ffi::rdma_establish(self.id) })
     }
 
-    pub(super) fn accept(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
+    pub(crate) fn accept(&self, pair: &QueuePair, private_data: &[u8]) -> io::Result<()> {
         let mut parameters = parameters(pair, private_data);
         // SAFETY: as for connect.
         checked(unsafe { ffi::rdma_accept(self.id, &mut parameters) })
     }
 
     /// Rejects a request. The reason has at most 148 bytes.
-    pub(super) fn reject(&self, why: &str) {
+    pub(crate) fn reject(&self, why: &str) {
         let why = &why.as_bytes()[..why.len().min(148)];
         // SAFETY: the id exists; the bytes do as long as the call. If the rejection is lost, the peer sees the end of
         // the id.
@@ -163,7 +163,7 @@ impl Id {
     }
 
     /// Ends the connection. The peer gets an event.
-    pub(super) fn disconnect(&self) {
+    pub(crate) fn disconnect(&self) {
         // SAFETY: the id exists. An error says that there is no connection.
         unsafe { ffi::rdma_disconnect(self.id) };
     }
@@ -183,13 +183,13 @@ impl Id {
     }
 
     /// The peer's address.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: the id exists; its address is a sockaddr of the family that it names.
         unsafe { from_storage(&(*self.id).route.addr.dst_addr_union.dst_storage) }
     }
 
     /// The channel's next event, if there is one.
-    pub(super) fn next(&self) -> io::Result<Option<CmEvent>> {
+    pub(crate) fn next(&self) -> io::Result<Option<CmEvent>> {
         use ffi::rdma_cm_event_type as kind;
         let mut event = null_mut();
         // SAFETY: the channel exists and does not block.
@@ -288,7 +288,7 @@ fn parameters(pair: &QueuePair, private_data: &[u8]) -> ffi::rdma_conn_param {
 }
 
 /// A queue pair.
-pub(super) struct QueuePair {
+pub(crate) struct QueuePair {
     pair: *mut ffi::ibv_qp,
     inline: usize,
     completions: Arc<Completions>,
@@ -299,7 +299,7 @@ pub(super) struct QueuePair {
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    pub(super) fn new(
+    pub(crate) fn new(
         domain: &Arc<Domain>,
         completions: &Arc<Completions>,
         depths: Depths,
@@ -314,31 +314,31 @@ impl QueuePair {
         Ok(QueuePair { pair, inline, completions: completions.clone(), _domain: domain.clone() })
     }
 
-    pub(super) fn raw(&self) -> *mut ffi::ibv_qp {
+    pub(crate) fn raw(&self) -> *mut ffi::ibv_qp {
         self.pair
     }
 
     /// The most bytes that can be copied into a work request itself.
-    pub(super) fn inline(&self) -> usize {
+    pub(crate) fn inline(&self) -> usize {
         self.inline
     }
 
-    pub(super) fn completions(&self) -> &Arc<Completions> {
+    pub(crate) fn completions(&self) -> &Arc<Completions> {
         &self.completions
     }
 
-    pub(super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         // SAFETY: the pair exists.
         unsafe { (*self.pair).qp_num }
     }
 
     /// Makes it ready to receive and to send. The connection names the peer's pair.
-    pub(super) fn initialise(&self, id: &Id) -> io::Result<()> {
+    pub(crate) fn initialise(&self, id: &Id) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())
     }
 
     /// Makes it ready to receive and to send, to the pair that the connection names.
-    pub(super) fn make_ready(&self, id: &Id) -> io::Result<()> {
+    pub(crate) fn make_ready(&self, id: &Id) -> io::Result<()> {
         // The access rights are known only now.
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |_| ())?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |_| ())?;
@@ -347,7 +347,7 @@ impl QueuePair {
 
     /// As [`QueuePair::make_ready`], for READs: to the peer's pair of this number, over the connection's path.
     /// At most `reads` are in flight. The peer may not read or write over this pair yet.
-    pub(super) fn make_ready_to(&self, id: &Id, number: u32, reads: u8) -> io::Result<()> {
+    pub(crate) fn make_ready_to(&self, id: &Id, number: u32, reads: u8) -> io::Result<()> {
         self.go(id, ffi::ibv_qp_state::IBV_QPS_INIT, |with| with.qp_access_flags = 0)?;
         self.go(id, ffi::ibv_qp_state::IBV_QPS_RTR, |with| {
             (with.dest_qp_num, with.rq_psn, with.max_dest_rd_atomic) = (number, 0, reads);
@@ -365,7 +365,7 @@ impl QueuePair {
     }
 
     /// Lets the peer READ memory that is registered for it in this pair's domain.
-    pub(super) fn allow_reads(&self) -> io::Result<()> {
+    pub(crate) fn allow_reads(&self) -> io::Result<()> {
         // SAFETY: a C struct of numbers, of which those that the mask names are set; the pair exists.
         unsafe {
             let mut with: ffi::ibv_qp_attr = std::mem::zeroed();

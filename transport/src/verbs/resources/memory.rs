@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Large regions and their free blocks.
-pub(super) struct Regions {
+pub(crate) struct Regions {
     /// Mapped while any block exists. Their bytes are accessed only through blocks.
     _maps: Vec<MmapMut>,
     free: Mutex<Vec<NonNull<u8>>>,
@@ -25,7 +25,7 @@ unsafe impl Sync for Regions {}
 
 impl Regions {
     /// Regions of `bytes` bytes in total, for blocks of `block_bytes` (a multiple of 64).
-    pub(super) fn new(bytes: usize, block_bytes: usize) -> io::Result<Arc<Regions>> {
+    pub(crate) fn new(bytes: usize, block_bytes: usize) -> io::Result<Arc<Regions>> {
         assert!(block_bytes > 0 && block_bytes.is_multiple_of(64));
         let (mut maps, mut free) = (Vec::new(), Vec::new());
         let mut left = bytes / block_bytes;
@@ -45,24 +45,24 @@ impl Regions {
     }
 
     /// A block, zeroed or as its last user left it; `None`: all are in use.
-    pub(super) fn take(self: &Arc<Regions>) -> Option<RegionBlock> {
+    pub(crate) fn take(self: &Arc<Regions>) -> Option<RegionBlock> {
         let at = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         Some(RegionBlock { at, regions: self.clone() })
     }
 
     /// Bytes of all blocks.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Bytes of the free blocks.
-    pub(super) fn free_bytes(&self) -> usize {
+    pub(crate) fn free_bytes(&self) -> usize {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).len() * self.block_bytes
     }
 }
 
 /// One block of the memory of [`Regions`]. It returns there when it is dropped.
-pub(super) struct RegionBlock {
+pub(crate) struct RegionBlock {
     at: NonNull<u8>,
     regions: Arc<Regions>,
 }
@@ -71,11 +71,11 @@ pub(super) struct RegionBlock {
 unsafe impl Send for RegionBlock {}
 
 impl RegionBlock {
-    pub(super) fn addr(&self) -> usize {
+    pub(crate) fn addr(&self) -> usize {
         self.at.as_ptr() as usize
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.regions.block_bytes
     }
 
@@ -83,7 +83,7 @@ impl RegionBlock {
     ///
     /// # Panics
     /// When they go beyond the end.
-    pub(super) fn copy_in(&mut self, at: usize, from: &[u8]) {
+    pub(crate) fn copy_in(&mut self, at: usize, from: &[u8]) {
         self.check(at, from.len());
         // SAFETY: inside the block, which stays mapped while this value exists. The block is not a Rust object,
         // so `from` cannot overlap it.
@@ -94,7 +94,7 @@ impl RegionBlock {
     ///
     /// # Panics
     /// When they go beyond the end.
-    pub(super) fn copy_out(&self, at: usize, to: &mut [u8]) {
+    pub(crate) fn copy_out(&self, at: usize, to: &mut [u8]) {
         self.check(at, to.len());
         let (mut from, end) = (at, at + to.len());
         let mut to = to.as_mut_ptr();

@@ -2,30 +2,30 @@
 //! numbers from the limits that the device reports. A device below the minimum is refused with an error that
 //! says so.
 
-use super::{DeviceError, Limits};
 use crate::limits::{
     VERBS_CREDIT_SENDS, VERBS_INLINE_BYTES, VERBS_MESSAGES_MAX, VERBS_READS_AT_ONCE, VERBS_READS_MAX,
     VERBS_SENDS_MAX, VERBS_SIGNAL_EVERY,
 };
+use crate::verbs::{DeviceError, Limits};
 
 /// The depths of a session's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Queues {
+pub(crate) struct Queues {
     /// Messages with bytes that the peer may send before they are acknowledged. The peer gets the number while
     /// it connects.
-    pub(super) messages: usize,
+    pub(crate) messages: usize,
     /// Sends reserved for returning credit, and receives for such messages of the peer.
-    pub(super) credits: usize,
+    pub(crate) credits: usize,
     /// Work requests of the send queue.
-    pub(super) sends: usize,
+    pub(crate) sends: usize,
     /// At least one in this many messages reports its completion.
-    pub(super) signal_every: usize,
+    pub(crate) signal_every: usize,
     /// The requested inline bytes. (The granted number is read when the pair is made.)
-    pub(super) inline: usize,
+    pub(crate) inline: usize,
     /// READs that the queue pair for READs holds.
-    pub(super) reads: usize,
+    pub(crate) reads: usize,
     /// READs in flight.
-    pub(super) reads_at_once: u8,
+    pub(crate) reads_at_once: u8,
 }
 
 /// From the wanted depths down to the minimum.
@@ -47,13 +47,13 @@ const fn depth(messages: usize, credits: usize, sends: usize, signal_every: usiz
 
 impl Queues {
     /// The wanted depths.
-    pub(super) const WANTED: Queues = DEPTHS[0];
+    pub(crate) const WANTED: Queues = DEPTHS[0];
 
-    pub(super) const fn receives(&self) -> usize {
+    pub(crate) const fn receives(&self) -> usize {
         self.messages + self.credits
     }
 
-    pub(super) const fn completions(&self) -> usize {
+    pub(crate) const fn completions(&self) -> usize {
         self.sends + self.receives()
     }
 
@@ -61,7 +61,7 @@ impl Queues {
     ///
     /// # Errors
     /// A device below the minimum: what it has, and what is needed.
-    pub(super) fn of(device: &str, limits: &Limits) -> Result<Queues, DeviceError> {
+    pub(crate) fn of(device: &str, limits: &Limits) -> Result<Queues, DeviceError> {
         let (requests, completions) = (limits.work_requests as usize, limits.completions as usize);
         let fits = |depth: &&Queues| {
             depth.sends.max(depth.receives()) <= requests && depth.completions() <= completions

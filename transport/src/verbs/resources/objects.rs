@@ -2,11 +2,11 @@
 //! share ownership of it).
 #![allow(unsafe_code)]
 
-use super::Limits;
-use super::device::limits_of;
-use super::error::{DeviceError, locked_bytes_max};
-use super::ffi;
-use super::window::ProtocolViolation;
+use crate::verbs::Limits;
+use crate::verbs::error::{DeviceError, locked_bytes_max};
+use crate::verbs::ffi;
+use crate::verbs::resources::device::limits_of;
+use crate::verbs::window::ProtocolViolation;
 use rustix::fd::BorrowedFd;
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A device as librdmacm opened it. It stays open until the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Context(*mut ffi::ibv_context);
+pub(crate) struct Context(*mut ffi::ibv_context);
 
 // SAFETY: verbs may be called from any thread, and the context is never closed.
 unsafe impl Send for Context {}
@@ -24,12 +24,12 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// `context` is one of librdmacm's, and not null.
-    pub(super) fn of(context: *mut ffi::ibv_context) -> Context {
+    pub(crate) fn of(context: *mut ffi::ibv_context) -> Context {
         Context(context)
     }
 
     /// All devices that librdmacm lists.
-    pub(super) fn all() -> io::Result<Vec<Context>> {
+    pub(crate) fn all() -> io::Result<Vec<Context>> {
         let mut count = 0;
         // SAFETY: the list has `count` entries and a null behind them; freeing it leaves the contexts open.
         unsafe {
@@ -43,25 +43,25 @@ impl Context {
         }
     }
 
-    pub(super) fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         // SAFETY: a context has a device, whose name is a C string that lives as long.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name((*self.0).device)) };
         name.to_string_lossy().into_owned()
     }
 
     /// The error for bytes that could not be registered.
-    pub(super) fn not_registered(self, bytes: usize, source: io::Error) -> DeviceError {
+    pub(crate) fn not_registered(self, bytes: usize, source: io::Error) -> DeviceError {
         DeviceError::Registration { device: self.name(), bytes, allowed: locked_bytes_max(), source }
     }
 
     /// What the device can do.
-    pub(super) fn limits(self) -> io::Result<Limits> {
+    pub(crate) fn limits(self) -> io::Result<Limits> {
         // SAFETY: the context is open.
         unsafe { limits_of(self.0) }
     }
 
     /// Whether packets can go through this port. A port whose state cannot be read counts as active.
-    pub(super) fn is_active(self, port: u8) -> bool {
+    pub(crate) fn is_active(self, port: u8) -> bool {
         // SAFETY: a C struct of numbers, zeroed since one of the bindings calls the library's older entry, which leaves
         // out later fields; the context is open.
         unsafe {
@@ -73,7 +73,7 @@ impl Context {
 }
 
 /// Turns the result of a call that returns an error number into a `Result`.
-pub(super) fn checked(returned: i32) -> io::Result<()> {
+pub(crate) fn checked(returned: i32) -> io::Result<()> {
     match returned {
         0 => Ok(()),
         // librdmacm returns -1 and sets errno; libibverbs returns the number itself.
@@ -87,7 +87,7 @@ fn made<T>(object: *mut T) -> io::Result<*mut T> {
 }
 
 /// A protection domain: queue pairs of another domain cannot use the keys of its regions.
-pub(super) struct Domain(*mut ffi::ibv_pd);
+pub(crate) struct Domain(*mut ffi::ibv_pd);
 
 // SAFETY: verbs may be called from any thread.
 unsafe impl Send for Domain {}
@@ -95,13 +95,13 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    pub(super) fn new(context: Context) -> io::Result<Arc<Domain>> {
+    pub(crate) fn new(context: Context) -> io::Result<Arc<Domain>> {
         // SAFETY: the context is open.
         let domain = made(unsafe { ffi::ibv_alloc_pd(context.0) })?;
         Ok(Arc::new(Domain(domain)))
     }
 
-    pub(super) fn raw(&self) -> *mut ffi::ibv_pd {
+    pub(crate) fn raw(&self) -> *mut ffi::ibv_pd {
         self.0
     }
 }
@@ -115,7 +115,7 @@ impl Drop for Domain {
 
 /// Which side may access registered memory, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     /// This side's device reads it, to send.
     Local,
     /// This side's device writes it: READs land there.
@@ -127,7 +127,7 @@ pub(super) enum Access {
 }
 
 /// Registered memory.
-pub(super) struct MemoryRegistration {
+pub(crate) struct MemoryRegistration {
     region: *mut ffi::ibv_mr,
     _domain: Arc<Domain>,
 }
@@ -142,8 +142,8 @@ impl MemoryRegistration {
     /// pages. So the device never accesses other memory, even if the mapping ends.
     ///
     /// Memory that a device may write ([`Access::LocalWrite`], [`Access::RemoteWrite`]) must be accessed through raw
-    /// pointers only: the blocks of [`super::memory`].
-    pub(super) fn new(domain: &Arc<Domain>, addr: usize, bytes: usize, access: Access) -> io::Result<Self> {
+    /// pointers only: the blocks of [`crate::verbs::resources::memory`].
+    pub(crate) fn new(domain: &Arc<Domain>, addr: usize, bytes: usize, access: Access) -> io::Result<Self> {
         use ffi::ibv_access_flags as flags;
         let access = match access {
             Access::Local => 0,
@@ -156,12 +156,12 @@ impl MemoryRegistration {
         Ok(MemoryRegistration { region, _domain: domain.clone() })
     }
 
-    pub(super) fn lkey(&self) -> u32 {
+    pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: the region is registered while `self` exists.
         unsafe { (*self.region).lkey }
     }
 
-    pub(super) fn rkey(&self) -> u32 {
+    pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: the region is registered while `self` exists.
         unsafe { (*self.region).rkey }
     }
@@ -175,7 +175,7 @@ impl Drop for MemoryRegistration {
 }
 
 /// A completion queue, and the channel that wakes a sleeping thread.
-pub(super) struct Completions {
+pub(crate) struct Completions {
     queue: *mut ffi::ibv_cq,
     channel: *mut ffi::ibv_comp_channel,
 }
@@ -187,13 +187,13 @@ unsafe impl Sync for Completions {}
 
 /// A completed work request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WorkCompletion {
-    pub(super) id: u64,
-    pub(super) what: WorkKind,
+pub(crate) struct WorkCompletion {
+    pub(crate) id: u64,
+    pub(crate) what: WorkKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum WorkKind {
+pub(crate) enum WorkKind {
     /// A WRITE or a READ of this side.
     Sent,
     /// A WRITE_WITH_IMM of the peer.
@@ -202,7 +202,7 @@ pub(super) enum WorkKind {
 
 /// Why a work request failed, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum FailedWork {
+pub(crate) enum FailedWork {
     #[error("{what} (status {status}, vendor error {vendor:#x})")]
     Status { status: u32, vendor: u32, what: String },
     #[error("the completion queue cannot be read")]
@@ -218,7 +218,7 @@ const BATCH: usize = 32;
 
 impl Completions {
     /// A queue for at most `entries` work requests in flight.
-    pub(super) fn new(context: Context, entries: usize) -> io::Result<Arc<Completions>> {
+    pub(crate) fn new(context: Context, entries: usize) -> io::Result<Arc<Completions>> {
         // SAFETY: the context is open; the queue is made on the channel, which is destroyed after it.
         unsafe {
             let channel = made(ffi::ibv_create_comp_channel(context.0))?;
@@ -240,13 +240,13 @@ impl Completions {
     }
 
     /// A descriptor that becomes readable after [`Completions::arm`] when there is something to reap.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel's descriptor is open as long as it is.
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
     /// Passes the completions to `each`, in order. `true` if there were any. A failed one is an error.
-    pub(super) fn reap(
+    pub(crate) fn reap(
         &self,
         mut each: impl FnMut(WorkCompletion) -> Result<(), FailedWork>,
     ) -> Result<bool, FailedWork> {
@@ -269,13 +269,13 @@ impl Completions {
 
     /// Makes the next completion turn the descriptor readable. Reap once more after this, because earlier
     /// completions do not.
-    pub(super) fn arm(&self) -> io::Result<()> {
+    pub(crate) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue exists.
         checked(unsafe { ffi::ibv_req_notify_cq(self.queue, 0) })
     }
 
     /// Consumes the event that made the descriptor readable.
-    pub(super) fn quiet(&self) {
+    pub(crate) fn quiet(&self) {
         let (mut queue, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel exists and does not block; each event is of this queue, and is acknowledged at once.
         unsafe {
@@ -319,14 +319,14 @@ impl Drop for Completions {
 
 /// The sizes of a queue pair.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Depths {
-    pub(super) sends: usize,
-    pub(super) receives: usize,
-    pub(super) inline: usize,
+pub(crate) struct Depths {
+    pub(crate) sends: usize,
+    pub(crate) receives: usize,
+    pub(crate) inline: usize,
 }
 
 /// The attributes for making an RC queue pair.
-pub(super) fn attributes(completions: &Completions, depths: Depths) -> ffi::ibv_qp_init_attr {
+pub(crate) fn attributes(completions: &Completions, depths: Depths) -> ffi::ibv_qp_init_attr {
     // SAFETY: a C struct of numbers and pointers, of which null is one.
     let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
     attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;

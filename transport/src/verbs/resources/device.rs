@@ -2,8 +2,8 @@
 //! registrations).
 #![allow(unsafe_code)]
 
-use super::ffi::*;
-use super::{DeviceError, Limits, PortLimits, locked_bytes_max};
+use crate::verbs::ffi::*;
+use crate::verbs::{DeviceError, Limits, PortLimits, locked_bytes_max};
 use std::ffi::CStr;
 use std::io;
 use std::ptr::{NonNull, addr_of_mut, null_mut};

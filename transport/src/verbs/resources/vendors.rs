@@ -22,7 +22,7 @@ const VENDORS: [(u32, &str); 8] = [
 /// Whole lines are read if the device is listed, and if the host's PCI Express reads memory line by line,
 /// coherently with the caches: x86-64. (A PCI Express completion ends only at multiples of 64 bytes, so the
 /// bytes of one line come in one completion. FaRM and others rely on this too.)
-pub(super) fn answering(vendor: u32) -> ReadCapability {
+pub(crate) fn answering(vendor: u32) -> ReadCapability {
     let by_device = VENDORS.iter().any(|(known, _)| *known == vendor);
     ReadCapability { by_device, whole_lines: by_device && cfg!(target_arch = "x86_64") }
 }
