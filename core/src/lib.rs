@@ -79,7 +79,8 @@ pub use reader::remote_row_reader::{
 };
 
 // Checkpoints.
-pub use table::models::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+pub use table::models::checkpoint::{Checkpoint, CheckpointError};
+pub use table::models::checkpoint_writer::CheckpointWriter;
 pub use table::models::model_folder::{foreign_entry, is_left_table, is_table_of, remove_model};
 
 // The checkpoints of a job.

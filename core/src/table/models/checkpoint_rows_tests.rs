@@ -1,7 +1,8 @@
 //! Readers of model folders beside saves, and the tables of one save.
 
 use crate::schema::table_schema::Schema;
-use crate::table::models::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+use crate::table::models::checkpoint::{Checkpoint, CheckpointError};
+use crate::table::models::checkpoint_writer::CheckpointWriter;
 use crate::table::models::model_folder::remove_model;
 use gannet_optim::{Add, Rule};
 use std::cell::Cell;

@@ -2,6 +2,7 @@
 
 use crate::schema::table_schema::Schema;
 use crate::table::models::checkpoint::*;
+use crate::table::models::checkpoint_writer::CheckpointWriter;
 use crate::table::models::model_folder::{foreign_entry, remove_model};
 use gannet_optim::{Add, Rule};
 use std::collections::BTreeMap;

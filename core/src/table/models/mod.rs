@@ -6,4 +6,5 @@ pub(crate) mod checkpoint_rows;
 mod checkpoint_rows_tests;
 #[cfg(test)]
 mod checkpoint_tests;
+pub(crate) mod checkpoint_writer;
 pub(crate) mod model_folder;
