@@ -4,7 +4,7 @@
 //! a table that one thread owns. [`Shards::pull`] and [`Shards::push`] are the hot paths. The crate opens no socket and
 //! reads no wall clock. docs/image.md has the bytes. docs/consistency.md says what survives what.
 //!
-//! The modules are layers. A module uses only the modules above it in this list; tests/tidy.rs checks that:
+//! The modules are layers. A module uses only the modules above it in this list; tests/tidy checks that:
 //! ```text
 //! limits, hash, kill, push_name   numbers and names
 //! own_files                       which files are Gannet's: removes and replaces them

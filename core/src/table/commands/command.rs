@@ -12,8 +12,8 @@
 //! twice in a part makes the rest of the part a command of its own: two states of a row never have the same version.
 //!
 //! Every change of a row passes through [`write_row`](Shard::write_row), [`insert_row`](Shard::insert_row) or
-//! [`delete_row`](Shard::delete_row). They arm the journal, save a row that a cut still needs ([`cut`](crate::table::cuts::cut)),
-//! and note which page of slots has changed.
+//! [`delete_row`](Shard::delete_row). They arm the journal, save a row that a cut still needs
+//! ([`cut`](crate::table::cuts::cut)), and note which page of slots has changed.
 
 use crate::error::{GrowError, PushError};
 use crate::hash::hash;

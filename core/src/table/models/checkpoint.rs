@@ -1,4 +1,4 @@
-//! Saved models: a folder with a manifest and row files. A reader finds either the old checkpoint or the new one, whole.
+//! Saved models: a folder with a manifest and row files. A reader finds either the old one or the new one, whole.
 //! Checksums find a changed byte before a row is used. docs/checkpoint.md has the bytes.
 //!
 //! The names of a save's row files contain the generation of the save. The manifest lists these files with

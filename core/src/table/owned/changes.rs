@@ -2,8 +2,8 @@
 //! pages of slots that can have some.
 //!
 //! Cuts read from it ([`cut`](crate::table::cuts::cut)), and so do readers that watch keys
-//! ([`watched_keys`](crate::table::pulls::watched_keys)). What they know ends at a *mark*, a command up to which they have seen all
-//! changes. A shard keeps only its last mark. Pages are raised by the first change of a row after it.
+//! ([`watched_keys`](crate::table::pulls::watched_keys)). What they know ends at a *mark*, a command up to which they
+//! have seen all changes. A shard keeps only its last mark. Pages are raised by the first change of a row after it.
 
 use crate::image::layout::HIGH_WATER;
 use crate::table::owned::page_versions::PAGE_SLOTS;
