@@ -4,8 +4,10 @@
 mod pages;
 #[path = "tidy/prose.rs"]
 mod prose;
+#[path = "tidy/shape/mod.rs"]
+mod shape;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The crates, and which of the others each may use. Dependencies of tests are free.
@@ -75,12 +77,12 @@ const ONLY_CLI: &[&str] = &[
 
 /// The files that may hold unsafe code, each block with its reason.
 const UNSAFE: &[&str] = &[
-    "core/src/checkpoint/file_ring.rs",
-    "core/src/image/address_range.rs",
+    "core/src/checkpoint/row_files/file_ring.rs",
+    "core/src/image/memory/address_range.rs",
     "core/src/image/bucket.rs",
-    "core/src/image/extents.rs",
+    "core/src/image/memory/extents.rs",
     "core/src/image/owned_image.rs",
-    "core/src/image/prefetch.rs",
+    "core/src/image/memory/prefetch.rs",
     "core/src/image/row.rs",
     "core/src/reader/mapped_image.rs",
     "optim/src/arch/avx2.rs",
@@ -92,27 +94,11 @@ const UNSAFE: &[&str] = &[
     "transport/src/sim/process.rs",
     "transport/src/uring/buffers.rs",
     "transport/src/uring/ring.rs",
-    "transport/src/verbs/cm.rs",
-    "transport/src/verbs/datapath.rs",
-    "transport/src/verbs/device.rs",
-    "transport/src/verbs/memory.rs",
-    "transport/src/verbs/objects.rs",
-];
-
-/// The modules of core, as layers: a module uses those before it. lib.rs describes them.
-const CORE_LAYERS: &[&str] = &[
-    "limits",
-    "hash",
-    "kill",
-    "push_name",
-    "own_files",
-    "schema",
-    "error",
-    "image",
-    "checkpoint",
-    "index",
-    "table",
-    "reader",
+    "transport/src/verbs/resources/cm.rs",
+    "transport/src/verbs/resources/datapath.rs",
+    "transport/src/verbs/resources/device.rs",
+    "transport/src/verbs/resources/memory.rs",
+    "transport/src/verbs/resources/objects.rs",
 ];
 
 const BANNED: &[&str] =
@@ -182,26 +168,6 @@ fn tree(package: &str, edges: &str) -> Vec<String> {
     String::from_utf8(tree.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The modules of core that the product code of a file names, each as the path after `crate::`.
-fn core_uses(text: &str) -> Vec<String> {
-    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap();
-    let code =
-        product.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
-    let paths = code.split("crate::").skip(1).map(|rest| {
-        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
-        rest[..end.unwrap_or(rest.len())].trim_end_matches(':').to_owned()
-    });
-    paths.filter(|path| path != "kill_point").collect()
-}
-
-/// The files of core/src with the modules that each names. Files of tests are left out.
-fn core_files() -> BTreeMap<String, Vec<String>> {
-    let names = files("rs").into_iter().map(|path| (short(&path), path));
-    let core = names.filter_map(|(name, path)| Some((name.strip_prefix("core/src/")?.to_owned(), path)));
-    let product = core.filter(|(name, _)| name != "lib.rs" && !name.ends_with("_tests.rs"));
-    product.map(|(name, path)| (name, core_uses(&std::fs::read_to_string(path).unwrap()))).collect()
-}
-
 /// Only the facade re-exports other crates. A crate names the crates that it uses in its manifest, so the edges
 /// are true.
 #[test]
@@ -213,51 +179,6 @@ fn only_the_facade_re_exports_crates() {
         let tunnel = text.lines().any(|line| line.trim_start().starts_with("pub use gannet_"));
         assert!(!tunnel, "{} re-exports a crate: its users name that crate in their Cargo.toml", short(path));
     }
-}
-
-#[test]
-fn modules_of_core_are_layers() {
-    let layer = |name: &str| CORE_LAYERS.iter().position(|layer| *layer == name);
-    for (name, uses) in core_files() {
-        let own = name.trim_end_matches(".rs").split('/').next().unwrap();
-        let at = layer(own).unwrap_or_else(|| panic!("core/src/{name}: put it into one of {CORE_LAYERS:?}"));
-        for path in uses {
-            let used = path.split("::").next().unwrap();
-            let below = layer(used).unwrap_or_else(|| {
-                panic!(
-                    "core/src/{name} uses crate::{path}: name the module that defines it, not lib.rs's list"
-                )
-            });
-            assert!(
-                below <= at,
-                "core/src/{name} uses crate::{path}, which is a layer above {own}: move what it needs down, or the \
-                 code that needs it up (CORE_LAYERS in tests/tidy.rs has the order)"
-            );
-        }
-    }
-}
-
-#[test]
-fn files_of_core_have_no_cycles() {
-    let mut left = core_files();
-    let module = |name: &str| name.trim_end_matches(".rs").replace('/', "::");
-    loop {
-        let modules: Vec<String> = left.keys().map(|name| module(name)).collect();
-        let uses = |path: &String, other: &String| path == other || path.starts_with(&format!("{other}::"));
-        let before = left.len();
-        left.retain(|name, paths| {
-            let own = module(name);
-            paths.iter().any(|path| modules.iter().any(|other| *other != own && uses(path, other)))
-        });
-        if left.len() == before {
-            break;
-        }
-    }
-    let names: Vec<&String> = left.keys().collect();
-    assert!(
-        left.is_empty(),
-        "files of core use each other in a circle, somewhere in {names:?}: move what both need"
-    );
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! a table that one thread owns. [`Shards::pull`] and [`Shards::push`] are the hot paths. The crate opens no socket and
 //! reads no wall clock. docs/image.md has the bytes. docs/consistency.md says what survives what.
 //!
-//! The modules are layers. A module uses only the modules above it in this list; tests/tidy.rs checks that:
+//! The modules are layers. A module uses only the modules above it in this list; tests/tidy checks that:
 //! ```text
 //! limits, hash, kill, push_name   numbers and names
 //! own_files                       which files are Gannet's: removes and replaces them
@@ -40,34 +40,34 @@ pub use schema::schema_error::SchemaError;
 pub use schema::segment::{Segment, Segments};
 pub use schema::shard_set::ShardSet;
 pub use schema::table_schema::{SHARDS_DEFAULT, Schema};
-pub use table::vectors::Vectors;
+pub use table::owned::vectors::Vectors;
 
 // Where its images live.
-pub use image::filesystem::{Filesystem, Overwriting};
-pub use image::grower::{Growth, Now, STALL_BUCKETS};
-pub use image::held_table::{HeldTable, is_data_folder};
-pub use image::image_check::ImageCheck;
-pub use image::probe::try_huge_page;
-pub use image::store::{GrowthConfig, Store};
+pub use image::files::filesystem::{Filesystem, Overwriting};
+pub use image::files::held_table::{HeldTable, is_data_folder};
+pub use image::files::image_check::ImageCheck;
+pub use image::files::store::{GrowthConfig, Store};
+pub use image::memory::grower::{Growth, Now, STALL_BUCKETS};
+pub use image::memory::probe::try_huge_page;
 
 // Pulls, pushes and programs.
 pub use error::{GrowError, OpenError, PullError, PushError, pusher_in_words};
 pub use push_name::{CLIENTS, Cursor, DATA_PUSHERS, PushName, is_client};
-pub use table::command_record::{
+pub use table::commands::command_record::{
     CommandChange, CommandListener, CommandRecord, PushPart, PusherRecord, RowStates, ShardMemory, ToldShard,
 };
-pub use table::cursors::PushProgress;
-pub use table::cut::{CutProgress, MarkedShard};
-pub use table::position::Position;
-pub use table::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
-pub use table::pull_newer::{CachedVersion, NewerRow};
-pub use table::push_chunks::push_parts;
-pub use table::push_request::{Applied, PushOptions};
-pub use table::read_write::{Read, Write};
-pub use table::replay::ReplayError;
-pub use table::restore::RestoreRowsError;
-pub use table::shards::{NO_SLOT, PusherStatus, Shards, Stats};
-pub use table::watched_keys::{ChangeSlice, ChangedKeys, WatchedKeys};
+pub use table::commands::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_MAX, Term};
+pub use table::commands::replay::ReplayError;
+pub use table::cuts::cut::{CutProgress, MarkedShard};
+pub use table::cuts::restore::RestoreRowsError;
+pub use table::owned::position::Position;
+pub use table::owned::shards::{NO_SLOT, PusherStatus, Shards, Stats};
+pub use table::progress::cursors::PushProgress;
+pub use table::pulls::pull_newer::{CachedVersion, NewerRow};
+pub use table::pulls::watched_keys::{ChangeSlice, ChangedKeys, WatchedKeys};
+pub use table::pushes::push_chunks::push_parts;
+pub use table::pushes::push_request::{Applied, PushOptions};
+pub use table::pushes::read_write::{Read, Write};
 
 // Reads without the owner.
 pub use image::layout::NO_CLOCK;
@@ -79,27 +79,28 @@ pub use reader::remote_row_reader::{
 };
 
 // Checkpoints.
-pub use table::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
-pub use table::model_folder::{foreign_entry, is_left_table, is_table_of, remove_model};
+pub use table::models::checkpoint::{Checkpoint, CheckpointError};
+pub use table::models::checkpoint_writer::CheckpointWriter;
+pub use table::models::model_folder::{foreign_entry, is_left_table, is_table_of, remove_model};
 
 // The checkpoints of a job.
 pub use checkpoint::directory::{CheckpointDir, CheckpointState, ListedCheckpoint};
 pub use checkpoint::draft::Draft;
-pub use checkpoint::encoder::RowFileEncoder;
 pub use checkpoint::error::CheckpointDirError;
-pub use checkpoint::local_store::LocalStore;
 pub use checkpoint::manifest::{FileEntry, JobManifest, ShardCut, StateEntry, TableCut};
-#[cfg(feature = "test-support")]
-pub use checkpoint::memory_store::{Fault, MemoryStore, StoreCall};
 pub use checkpoint::owner::NewestCheckpoints;
 pub use checkpoint::prune::PrunePlan;
-pub use checkpoint::row_file::{RowFileHead, RowFileKind};
-pub use checkpoint::row_file_reader::{RowBlock, RowFileReader};
-pub use checkpoint::row_file_writer::{EndedRowFile, RowFileWriter};
-pub use checkpoint::shard_rows::SavedRowFile;
-pub use checkpoint::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
+pub use checkpoint::row_files::encoder::RowFileEncoder;
+pub use checkpoint::row_files::row_file::{RowFileHead, RowFileKind};
+pub use checkpoint::row_files::row_file_reader::{RowBlock, RowFileReader};
+pub use checkpoint::row_files::row_file_writer::{EndedRowFile, RowFileWriter};
+pub use checkpoint::row_files::shard_rows::SavedRowFile;
+pub use checkpoint::stores::local_store::LocalStore;
+#[cfg(feature = "test-support")]
+pub use checkpoint::stores::memory_store::{Fault, MemoryStore, StoreCall};
+pub use checkpoint::stores::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 pub use checkpoint::verify::Verified;
 
 // Hashes of keys, and hints to the cache.
 pub use hash::{hash, mix, shard_of};
-pub use image::prefetch::prefetch;
+pub use image::memory::prefetch::prefetch;

@@ -51,6 +51,7 @@ mod rule;
 mod rule_words;
 mod sgd;
 mod slices;
+mod update;
 
 pub use adagrad::AdaGrad;
 pub use adam::{Adam, AmsGrad};
@@ -68,7 +69,8 @@ pub use packed::{Packed, PackedRule};
 pub use products::{add_scaled, dot, sum};
 pub use rmsprop::RmsProp;
 pub use row_adagrad::RowAdaGrad;
-pub use rule::{Rule, Update, Visitor};
+pub use rule::{Rule, Visitor};
 pub use rule_words::in_words;
 pub use sgd::Sgd;
 pub use slices::{GradientLanes, add_change, all_finite};
+pub use update::Update;

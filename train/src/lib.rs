@@ -22,18 +22,18 @@ pub use read::block_source::{BlockPass, BlockSource, CsrRows};
 pub use read::bytes::files::files;
 pub use read::bytes::stop_flag::StopFlag;
 pub use read::bytes::stream::ReadPosition;
-pub use read::data::{Data, Format, Share};
+pub use read::data::{Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::formats::columns::{ColumnChoice, Columns, Role};
 pub use read::formats::criteo::Counts;
 pub use read::formats::labels::{Labels, TwoLabels};
 pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 pub use read::formats::text_key::{ColumnKeys, text_key};
-pub use read::reader::{DetectedFile, Reader};
+pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
-pub use read::splits::remote_data::{RemoteTexts, TextSource};
+pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
-pub use read::splits::split::{FileFingerprint, Split, Splits};
+pub use read::splits::split::{FileFingerprint, Split, Splits, TextSource};
 pub use read::survey::{ColumnSurvey, Survey};
 pub use read::table_rows::{NewRows, TableRows};
 
@@ -43,13 +43,14 @@ pub use batch::{Batch, BatchKeys, Batcher, InSplit};
 
 // Where the rows are.
 pub use backend::embedded::Embedded;
+pub use backend::error::BackendError;
 pub use backend::flat_table::FlatTable;
 pub use backend::remote::RemoteBackend;
 pub use backend::tables::{
     FlatTables, LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables,
 };
 pub use backend::weights::Weights;
-pub use backend::{Backend, BackendError, PulledRows};
+pub use backend::{Backend, PulledRows};
 
 // Training, scoring and what they report.
 pub use learn::auc::Auc;

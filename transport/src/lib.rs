@@ -24,6 +24,7 @@ mod remote;
 pub mod shm;
 #[cfg(any(test, feature = "test-support"))]
 pub mod sim;
+mod stream;
 pub mod tcp;
 pub mod tls;
 mod transmit;
@@ -32,10 +33,11 @@ pub mod verbs;
 
 pub use error::{HeadError, LinkError, NetError};
 pub use head::{FLAG_PAYLOAD_CRC, Head, MAGIC, VERSION};
-pub use link::{Filled, Link, Stream};
+pub use link::Link;
 pub use net::{Event, Listener, Net, Poll, Waker};
 pub use owner::{NoOwner, Owner, Parts};
 pub use prng::Prng;
-pub use receive::{Frame, Receive};
+pub use receive::{Filled, Frame, Receive};
 pub use remote::{ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
+pub use stream::Stream;
 pub use transmit::{Full, Transmit};

@@ -1,8 +1,8 @@
 //! How links are made and waited for, and what time it is: the network that servers, workers and schedulers use.
 
 use crate::error::NetError;
-use crate::link::Stream;
 use crate::remote::Registrar;
+use crate::stream::Stream;
 use std::sync::Arc;
 use std::time::Duration;
 

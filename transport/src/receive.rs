@@ -12,8 +12,8 @@ use crate::buffer::Buffer;
 use crate::error::{HeadError, LinkError};
 use crate::head::Head;
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, PAYLOAD_ALIGN, RECEIVE_BYTES, RECEIVE_TAIL_MIN};
-use crate::link::{Filled, Stream};
 use crate::owner::Owner;
+use crate::stream::Stream;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
@@ -33,6 +33,17 @@ struct Front {
     placed: Option<usize>,
     /// The payload is whole and checked.
     checked: bool,
+}
+
+/// The result of a [`crate::Link::fill`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// This many bytes.
+    Bytes(usize),
+    /// Nothing is there now: wait for an event.
+    Empty,
+    /// The receive buffer holds frames that have not been consumed: consume them first.
+    Held,
 }
 
 /// The receive half of a [`crate::Link`].

@@ -8,8 +8,8 @@ use crate::buffer::Buffer;
 use crate::error::LinkError;
 use crate::head::{FLAG_PAYLOAD_CRC, Head};
 use crate::limits::{FRAME_BYTES_MAX, HEAD_BYTES, PAYLOAD_ALIGN, TRANSMIT_BYTES, TRANSMIT_ITEMS_MAX, padded};
-use crate::link::Stream;
 use crate::owner::{Owner, Parts};
+use crate::stream::Stream;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

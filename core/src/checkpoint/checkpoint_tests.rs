@@ -4,9 +4,9 @@ use super::directory::{CheckpointDir, CheckpointState};
 use super::error::CheckpointDirError;
 use super::manifest::{JobManifest, ShardCut, StateEntry, TableCut};
 use super::names::MANIFEST;
-use super::row_file_writer::RowFileWriter;
+use crate::checkpoint::row_files::row_file_writer::RowFileWriter;
 use crate::hash::{hash, shard_of};
-use crate::image::durability::{Durable, observed};
+use crate::image::files::durability::{Durable, observed};
 use crate::push_name::Cursor;
 use crate::schema::admission::Admission;
 use crate::schema::identity::TableUid;
@@ -415,7 +415,7 @@ fn no_two_savers_get_the_same_number() {
 }
 
 /// The regular files in a folder and below, by their paths in it.
-pub(super) fn user_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn user_files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_path_buf()]);
     while let Some(at) = folders.pop() {
         for entry in std::fs::read_dir(&at).unwrap() {

@@ -1,10 +1,10 @@
 //! A checkpoint directory: which checkpoints it has, and which of them can be used.
 
 use crate::checkpoint::error::CheckpointDirError;
-use crate::checkpoint::local_store::LocalStore;
 use crate::checkpoint::manifest::JobManifest;
 use crate::checkpoint::names::{MANIFEST, folder_name, state_file};
-use crate::checkpoint::store::{CheckpointStore, OpenedFile, StoredFile};
+use crate::checkpoint::stores::local_store::LocalStore;
+use crate::checkpoint::stores::store::{CheckpointStore, OpenedFile, StoredFile};
 use crate::limits::{CHECKPOINT_LOOKS_MAX, CHECKPOINT_MANIFEST_BYTES_MAX, CHECKPOINT_STATE_BYTES_MAX};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};

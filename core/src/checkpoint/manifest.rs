@@ -1,7 +1,7 @@
 //! The manifest of a job's checkpoint: which files belong to it, and which cut of the job they hold.
 
 use crate::checkpoint::error::CheckpointDirError;
-use crate::checkpoint::row_file::{RowFileHead, RowFileKind};
+use crate::checkpoint::row_files::row_file::{RowFileHead, RowFileKind};
 use crate::hash::mix;
 use crate::push_name::Cursor;
 use crate::schema::identity::TableUid;

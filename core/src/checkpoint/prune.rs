@@ -7,8 +7,8 @@ use crate::checkpoint::names::{
     MANIFEST, MANIFEST_BEGINNING, REMOVED, SAVER, SAVER_BEGINNING, STATES, STATES_BEGINNING, folder_name,
     state_file,
 };
-use crate::checkpoint::row_file::MAGIC as ROWS_BEGINNING;
-use crate::checkpoint::store::StoredFile;
+use crate::checkpoint::row_files::row_file::MAGIC as ROWS_BEGINNING;
+use crate::checkpoint::stores::store::StoredFile;
 use crate::limits::CHECKPOINT_MANIFEST_BYTES_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};

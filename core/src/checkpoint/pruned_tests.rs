@@ -2,9 +2,9 @@
 
 use super::directory::{CheckpointDir, CheckpointState};
 use super::error::CheckpointDirError;
-use super::local_store::LocalStore;
 use super::manifest::JobManifest;
-use super::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
+use crate::checkpoint::stores::local_store::LocalStore;
+use crate::checkpoint::stores::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use crate::checkpoint::directory::CheckpointDir;
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::JobManifest;
-use crate::checkpoint::row_file_reader::RowBlock;
+use crate::checkpoint::row_files::row_file_reader::RowBlock;
 use crate::schema::admission::Admission;
 use std::collections::BTreeMap;
 

@@ -99,10 +99,10 @@ pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<()
 mod tests {
     use super::*;
     use crate::error::OpenError;
-    use crate::image::held_table::image_name;
-    use crate::image::store::Store;
+    use crate::image::files::held_table::image_name;
+    use crate::image::files::store::Store;
     use crate::schema::identity::Origin;
-    use crate::table::shards::Shards;
+    use crate::table::owned::shards::Shards;
     use gannet_optim::{Add, Rule};
 
     const UID: TableUid = TableUid([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);

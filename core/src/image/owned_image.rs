@@ -11,11 +11,11 @@
 use crate::error::GrowError;
 use crate::image::bucket::Bucket;
 use crate::image::checksums::Checksums;
-use crate::image::extents::Extents;
-use crate::image::filesystem::Medium;
-use crate::image::grower::{Grower, Growth, step};
+use crate::image::files::filesystem::Medium;
 use crate::image::layout::*;
-use crate::image::prefetch::prefetch;
+use crate::image::memory::extents::Extents;
+use crate::image::memory::grower::{Grower, Growth, step};
+use crate::image::memory::prefetch::prefetch;
 use crate::image::row::Row;
 use crate::limits::*;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};

@@ -1,12 +1,12 @@
 //! The index with keys whose hashes agree, and with damaged words.
 
 use crate::error::OpenError;
+use crate::image::files::store::Store;
 use crate::image::layout::*;
-use crate::image::store::Store;
 use crate::push_name::PushName;
 use crate::schema::table_schema::Schema;
-use crate::table::read_write::{Read, Write};
-use crate::table::shards::Shards;
+use crate::table::owned::shards::Shards;
+use crate::table::pushes::read_write::{Read, Write};
 use crate::*;
 use gannet_optim::{Add, Rule};
 use std::collections::HashMap;

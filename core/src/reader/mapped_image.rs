@@ -6,11 +6,11 @@
 //! slots, links) before it uses it. If these values contradict each other, the reader stops using the image.
 #![allow(unsafe_code)]
 
-use crate::image::address_range::{AddressRange, check_extent, unpack_extent};
 use crate::image::bucket::SharedBucket;
-use crate::image::filesystem::Filesystem;
+use crate::image::files::filesystem::Filesystem;
 use crate::image::layout::*;
-use crate::image::prefetch::prefetch;
+use crate::image::memory::address_range::{AddressRange, check_extent, unpack_extent};
+use crate::image::memory::prefetch::prefetch;
 use crate::index::geometry::Geometry;
 use crate::limits::*;
 use rustix::fs::SealFlags;

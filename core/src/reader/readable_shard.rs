@@ -12,7 +12,7 @@ use crate::image::owned_image::Image;
 use crate::limits::READABLE_BYTES_MIN;
 use crate::reader::remote_row_reader::{HEADER_LINE_AT, HEADER_LINE_BYTES};
 use crate::schema::shard_set::ShardSet;
-use crate::table::shards::Shards;
+use crate::table::owned::shards::Shards;
 
 /// A range of memory of this process. It stays allocated at its address until the shards are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

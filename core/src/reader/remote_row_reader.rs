@@ -18,8 +18,8 @@ use crate::image::layout::{ACKNOWLEDGED, INCARNATION, LOWEST, SERVING};
 use crate::image::row_version::{LIVE, WRITING};
 use crate::schema::segment::Segments;
 use crate::schema::table_schema::Schema;
-use crate::table::read_write::Read;
-use crate::table::segment_rules::{ReadWeights, SegmentPart, Segmented, SelectedSegments};
+use crate::table::pushes::read_write::Read;
+use crate::table::pushes::segment_rules::{ReadWeights, SegmentPart, Segmented, SelectedSegments};
 use gannet_optim::{Rule, Update};
 
 /// Bytes of a cache line. A device reads them at one moment.

@@ -1,4 +1,4 @@
-//! Admission policy: which push of a key that has no row creates the row. table/admission_sketch.rs applies it.
+//! Admission policy: which push of a key that has no row creates the row. table/owned/admission_sketch.rs applies it.
 
 use crate::limits::{ADMIT_PUSHES_MAX, SKETCH_BYTES_MAX};
 use crate::schema::schema_error::SchemaError;

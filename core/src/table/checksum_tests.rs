@@ -3,14 +3,14 @@
 
 use crate::error::OpenError;
 use crate::image::checksums::{self, Checked};
+use crate::image::files::store::Store;
 use crate::image::layout::{CLEAN, COMMIT};
-use crate::image::store::Store;
 use crate::limits::CHUNK_BYTES;
 use crate::push_name::PushName;
 use crate::schema::table_schema::Schema;
-use crate::table::push_request::PushOptions;
-use crate::table::read_write::Write;
-use crate::table::shards::Shards;
+use crate::table::owned::shards::Shards;
+use crate::table::pushes::push_request::PushOptions;
+use crate::table::pushes::read_write::Write;
 use gannet_optim::{Add, Rule};
 use proptest::prelude::*;
 use std::fs::File;

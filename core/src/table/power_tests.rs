@@ -4,12 +4,12 @@
 //! exist once their folders were synced. Before that, a note in the folder says that there are new ones.
 
 use crate::error::OpenError;
-use crate::image::durability::{Durable, observed};
-use crate::image::store::{GrowthConfig, Store};
+use crate::image::files::durability::{Durable, observed};
+use crate::image::files::store::{GrowthConfig, Store};
 use crate::push_name::PushName;
 use crate::schema::table_schema::Schema;
-use crate::table::read_write::Write;
-use crate::table::shards::Shards;
+use crate::table::owned::shards::Shards;
+use crate::table::pushes::read_write::Write;
 use crate::*;
 use gannet_optim::{Add, Rule};
 use std::cell::RefCell;

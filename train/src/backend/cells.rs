@@ -1,6 +1,6 @@
 //! The table of one process: each key is next to its row in one array, so that a feature costs one cache miss.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::learn::lr::RowPlaces;
 use crate::limits::FLAT_CELLS_MAX;
 use crate::read::block::INTERCEPT_KEY;

@@ -1,6 +1,6 @@
 //! Keys of batches in shard order, for a pull and its push. The memory is reused.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::BatchKeys;
 use gannet_transport::Net;
 use gannet_wire::ShardedKeys;

@@ -1,6 +1,7 @@
 //! A table's shards in this process, called directly: no sockets, no threads, no set-up.
 
-use crate::backend::{Backend, BackendError, PulledRows};
+use crate::backend::error::BackendError;
+use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of};
 use gannet_server::open_whole;

@@ -6,7 +6,8 @@
 //! Measured against the shards (docs/benchmarks.md): one cache miss a feature instead of two and a copy each way.
 
 use crate::backend::cells::{AHEAD, Cells};
-use crate::backend::{Backend, BackendError, PulledRows};
+use crate::backend::error::BackendError;
+use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::kernel::{Kernel, KernelWork};
 use crate::learn::lr::{ExampleLanes, ReplayRule};

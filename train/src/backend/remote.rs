@@ -1,7 +1,8 @@
 //! A worker's table on the servers. A pull keeps its keyset at the server, so that the push after it sends no keys.
 
 use crate::backend::cut_pool::CutPool;
-use crate::backend::{Backend, BackendError, PulledRows};
+use crate::backend::error::BackendError;
+use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
 use gannet_core::{Read, Schema, Segments, Stats, Write};

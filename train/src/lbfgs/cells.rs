@@ -8,7 +8,7 @@
 //! answers and the sums of its pass. A message of an earlier incarnation either has a smaller id, or the servers
 //! refuse it because a later incarnation has fenced it.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::lbfgs::{Columns, CommandCell};
 
 /// Keys of a block. Block 0 has the chief's command and block 1 the chief's memory. Each worker has a block behind

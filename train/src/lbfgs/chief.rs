@@ -1,7 +1,7 @@
 //! The chief: worker 0, which leads the training. It handles numbers only (dot products, losses and slopes). It runs
 //! programs on the columns at the servers, and requests losses and gradients from the workers by [commands](Command).
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::lbfgs::cells::{self, ChiefMemory, Command, FollowerView};
 use crate::lbfgs::examples::Losses;
 use crate::lbfgs::follower::{CellPoll, PassBuffers};

@@ -1,6 +1,6 @@
 //! The interface between the training and its columns: shards in this process, or servers.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::lbfgs::Layout;
 use gannet_core::{Program, Stats};
 

@@ -1,6 +1,6 @@
 //! A follower: a worker that is not the chief. It polls the cells for commands, runs them, and writes the answers.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::lbfgs::cells::{self, Command, FollowerAnswer};
 use crate::lbfgs::examples::{Losses, Pass};
 use crate::lbfgs::layout::{DIRECTION_SEGMENT, WEIGHTS_SEGMENT};

@@ -1,6 +1,7 @@
 //! The weights that L-BFGS learned, as the table of a model, for evaluation and export.
 
-use crate::backend::{Backend, BackendError, PulledRows};
+use crate::backend::error::BackendError;
+use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
 use crate::lbfgs::{Columns, cells};

@@ -1,7 +1,7 @@
 //! The columns in this process: its shards are called directly.
 
-use crate::backend::BackendError;
 use crate::backend::embedded::of_run;
+use crate::backend::error::BackendError;
 use crate::lbfgs::{Columns, CommandCell, Layout};
 use gannet_core::{Program, PushName, Read, Segments, Shards, Stats, Store, Vectors, Write, push_parts};
 use gannet_optim::lbfgs::{Sum, join, split};

@@ -35,7 +35,7 @@ pub use local::LocalColumns;
 pub use remote::RemoteColumns;
 pub use settings::{LbfgsSettings, Trained};
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::read::error::ReadError;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The columns on servers, which a worker pulls and pushes.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::lbfgs::local::{cell, cell_rows};
 use crate::lbfgs::{Columns, CommandCell, Layout};
 use gannet_core::{Program, Read, Segments, Stats, Vectors, Write};

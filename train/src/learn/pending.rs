@@ -1,7 +1,7 @@
 //! What a training still owes when a batch is pushed: the split that the batch is of, the step that may be applied
 //! without it, and the end, when nothing may be left. The loops of logistic regression and of the models share it.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::{Batch, InSplit};
 use crate::learn::report::TrainError;
 use crate::read::data::Data;

@@ -1,6 +1,6 @@
 //! What a push carries, and what the rule must support for it.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::learn::replay::Replay;
 use gannet_core::{Read, RowType, Schema, Write};
 use gannet_optim::Rule;

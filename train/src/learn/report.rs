@@ -1,6 +1,6 @@
 //! What a training reports: its progress, each of its steps, and at the end its results or why it failed.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::learn::metrics::Quality;
 use crate::learn::push_content::PushContent;
 use crate::read::error::{BadLines, ReadError};

@@ -1,6 +1,7 @@
 //! The loop of a training of logistic regression: pull ahead, learn the oldest batch, push.
 
-use crate::backend::{Backend, BackendError, PulledRows};
+use crate::backend::error::BackendError;
+use crate::backend::{Backend, PulledRows};
 use crate::batch::batches::Batches;
 use crate::batch::first::await_first;
 use crate::batch::{Batch, InSplit};

@@ -3,7 +3,7 @@
 
 use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Measures, Objective};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use gannet_optim::{Add, Cpu, Isa, Rule, Update, Work};
 

@@ -8,7 +8,7 @@ use super::batch_learner::{BatchStep, Passes, learn, score};
 use super::fm::FactorizationMachine;
 use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use gannet_core::{Admission, Init, Schema, Segment};
 use gannet_optim::{Isa, add_scaled, dot};

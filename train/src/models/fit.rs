@@ -2,7 +2,7 @@
 //! examples one by one, and pushes.
 
 use super::{BatchRows, BatchStep, Example, Fitted, Fitting, Measures, Model, Objective};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
 use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
 use crate::batch::first::await_first;

@@ -2,7 +2,7 @@
 
 use super::fit::sizes;
 use super::{Measured, Model};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::backend::tables::Tables;
 use crate::learn::push_content::PushContent;
 use crate::read::error::BadLines;

@@ -12,7 +12,7 @@
 //! reads all documents once, to count the different words. Counts are whole numbers in f32, exact below 2^24.
 
 use super::gamma::ln_gamma;
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::backend::tables::Tables;
 use crate::batch::{Batch, BatchKeys, Batcher};
 use crate::learn::options::Options;

@@ -3,7 +3,7 @@
 use super::batch_learner::{BatchStep, Passes, learn, score};
 use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use gannet_core::Schema;
 use gannet_optim::Isa;

@@ -5,7 +5,7 @@
 use super::batch_learner::{BatchStep, Passes, learn, score};
 use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use gannet_core::Schema;
 use gannet_optim::{Isa, dot};

@@ -31,7 +31,7 @@ pub use rows::BatchRows;
 pub use score::{Forecast, forecast, score};
 pub use softmax::Softmax;
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use crate::read::block::INTERCEPT_KEY;
 use gannet_core::{Admission, Init, RowType, Schema, SchemaError, Segment};

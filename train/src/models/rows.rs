@@ -3,7 +3,7 @@
 //! state is pushed. With gradients the weights stay as they were pulled, and the batch's gradient is pushed to the
 //! rule at the server.
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::backend::tables::{SegmentPart, TableIndex, Tables, WeightTables, parts, weigh};
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::gradient::Reduce;

@@ -3,7 +3,7 @@
 use crate::read::block_source::BlockSource;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
-use crate::read::formats::columns::ColumnChoice;
+use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::scale::Scale;
@@ -38,6 +38,17 @@ pub struct Share {
 impl Share {
     /// All of the data.
     pub const ALL: Share = Share { worker: 0, workers: 1 };
+}
+
+/// The format of a data file.
+#[derive(Clone, Debug)]
+pub struct DetectedFile {
+    /// The file's name.
+    pub file: String,
+    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    pub format: &'static str,
+    /// The columns of a CSV file.
+    pub columns: Option<Columns>,
 }
 
 /// Data and how to read it: files, one after the other, as if they were one file; or a source of examples.

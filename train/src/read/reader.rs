@@ -5,7 +5,7 @@ use crate::read::block::Block;
 use crate::read::block_source::SourceBlocks;
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::ReadPosition;
-use crate::read::data::{Data, Share};
+use crate::read::data::{Data, DetectedFile, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
@@ -16,17 +16,6 @@ use std::io::Read;
 
 /// What data that is not in files is called where a format is expected.
 const MEMORY: &str = "memory";
-
-/// The format of a data file.
-#[derive(Clone, Debug)]
-pub struct DetectedFile {
-    /// The file's name.
-    pub file: String,
-    /// "libsvm", "csv", "tsv", "criteo" or "vw".
-    pub format: &'static str,
-    /// The columns of a CSV file.
-    pub columns: Option<Columns>,
-}
 
 /// One pass over data.
 pub struct Reader {
@@ -165,7 +154,15 @@ impl Reader {
     /// # Errors
     /// The test set has another format, or cannot be read.
     pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<DetectedFile>, ReadError> {
-        LineBlocks::alike(test, data, format)
+        let found = Reader::look(test)?;
+        let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
+        match &found {
+            Some(DetectedFile { file, format: other, .. }) if family(other) != family(format) => {
+                let (test, data) = (file.clone(), data.name());
+                Err(ReadError::TestDiffers { test, test_format: other, data, format })
+            }
+            _ => Ok(found),
+        }
     }
 
     /// Fills `block` with the next batch of this share. Returns false, and an empty block, at the end of the data.

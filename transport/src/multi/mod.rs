@@ -15,10 +15,10 @@ use stream::StreamKind;
 
 use crate::error::NetError;
 use crate::limits::{FAILED_PROOFS_MAX, RETRY_AFTER, VERBS_MEMORY_BYTES};
-use crate::link::Stream;
 use crate::net::{Net, Poll};
 use crate::remote::Registrar;
 use crate::shm::{self, ShmStream};
+use crate::stream::Stream;
 use crate::tcp::{Io, Tcp};
 use crate::tls::{TlsClient, TlsServer};
 use crate::verbs::{BUILT, Verbs};

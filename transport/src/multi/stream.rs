@@ -1,9 +1,9 @@
 //! A connection over one of the transports.
 
 use super::{AddressState, avoid};
-use crate::link::Stream;
 use crate::remote::RemoteReader;
 use crate::shm::ShmStream;
+use crate::stream::Stream;
 use crate::tcp::TcpStream;
 use crate::verbs::VerbsStream;
 use rustix::fd::{BorrowedFd, OwnedFd};

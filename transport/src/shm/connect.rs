@@ -200,7 +200,7 @@ fn admit(socket: OwnedFd, anyone: bool) -> Result<ShmStream, ShmError> {
 mod tests {
     use super::super::packet::{Packet, PacketOutcome, recv};
     use super::*;
-    use crate::link::Stream;
+    use crate::stream::Stream;
     use rustix::thread::Uid;
 
     const NOBODY: u32 = 65_534;

@@ -6,7 +6,7 @@ use super::memory::SharedMemory;
 use super::ring::{RingReader, RingWriter};
 use super::session::ShmSession;
 use crate::limits::RING_STEP_BYTES;
-use crate::link::Stream;
+use crate::stream::Stream;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;

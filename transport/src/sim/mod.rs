@@ -17,9 +17,9 @@ pub use process::SimProcess;
 pub use world::Faults;
 
 use crate::error::NetError;
-use crate::link::Stream;
 use crate::net::{Listener, Net};
 use crate::remote::{Registrar, RemoteReader};
+use crate::stream::Stream;
 use host::Host;
 use rdma::{RegisteredMemory, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};

@@ -3,6 +3,7 @@
 
 mod connect;
 mod epoll;
+mod io_now;
 mod poll;
 mod resolver;
 mod stream;
@@ -10,11 +11,11 @@ mod stream;
 pub use crate::uring::Refusal;
 pub use connect::TcpListener;
 pub(crate) use connect::resolve;
+pub(crate) use io_now::{recv_now, send_now};
 pub(crate) use poll::WatchedDescriptor;
 pub use poll::{TcpPoll, TcpWaker};
 pub(crate) use resolver::Resolver;
 pub use stream::TcpStream;
-pub(crate) use stream::{recv_now, send_now};
 
 use crate::error::NetError;
 use crate::net::Net;

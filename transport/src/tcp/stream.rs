@@ -1,13 +1,11 @@
 //! A TCP connection. If it is not attached to a ring, each receive or send is one nonblocking system call. If
 //! it is attached, it uses the ring.
 
+use super::io_now::{recv_now, send_now};
 use crate::limits::PARTS_MAX;
-use crate::link::Stream;
+use crate::stream::Stream;
 use crate::tls::TlsSession;
 use crate::uring::Registration;
-use rustix::fd::AsFd;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net;
@@ -172,45 +170,5 @@ impl Write for Raw<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Receives once. The end of the stream is an error; `None`: there is nothing now.
-pub(crate) fn recv_now<Fd: AsFd>(socket: Fd, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-    let got = match slices {
-        [slice] => {
-            let once = || rustix::net::recv(&socket, &mut **slice, RecvFlags::DONTWAIT);
-            retry_on_intr(once).map(|(bytes, _)| bytes)
-        }
-        _ => {
-            let mut none = RecvAncillaryBuffer::default();
-            let once = || rustix::net::recvmsg(&socket, slices, &mut none, RecvFlags::DONTWAIT);
-            retry_on_intr(once).map(|got| got.bytes)
-        }
-    };
-    match got {
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) => unless_blocked(error),
-    }
-}
-
-/// Sends once. `None`: there is no space now.
-pub(crate) fn send_now<Fd: AsFd>(socket: Fd, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = match slices {
-        [slice] => retry_on_intr(|| rustix::net::send(&socket, slice, flags)),
-        _ => {
-            let mut none = SendAncillaryBuffer::default();
-            retry_on_intr(|| rustix::net::sendmsg(&socket, slices, &mut none, flags))
-        }
-    };
-    sent.map(Some).or_else(unless_blocked)
-}
-
-fn unless_blocked(error: Errno) -> io::Result<Option<usize>> {
-    match error {
-        Errno::AGAIN => Ok(None),
-        error => Err(error.into()),
     }
 }

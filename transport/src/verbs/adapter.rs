@@ -1,19 +1,19 @@
 //! The device of this process, which all sessions share: memory for messages, the protection domain of readable
 //! memory, the thread that closes sessions, and the addresses that RDMA did not reach.
 
-use super::cm::QueuePair;
 use super::connect::VerbsListener;
 use super::error::DeviceError;
-use super::memory::{RegionBlock, Regions};
-use super::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
-use super::queues::Queues;
 use super::session::VerbsSession;
-use super::stream::{SharedStream, VerbsStream};
-use super::teardown::TeardownThread;
-use super::vendors;
+use super::stream::VerbsStream;
+use super::teardown::{Ending, TeardownThread};
 use crate::error::NetError;
 use crate::limits::{RETRY_AFTER, VERBS_MEMORY_BYTES, VERBS_RETRY_AFTER, VERBS_RING_BYTES};
 use crate::remote::{ReadCapability, Region, Registrar};
+use crate::verbs::resources::cm::QueuePair;
+use crate::verbs::resources::memory::{RegionBlock, Regions};
+use crate::verbs::resources::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
+use crate::verbs::resources::queues::Queues;
+use crate::verbs::resources::vendors;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
@@ -44,7 +44,7 @@ struct Inner {
 
 /// How a session failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SessionFault {
+pub(crate) enum SessionFault {
     /// It was open, and broke.
     Broke,
     /// The peer did not answer.
@@ -154,12 +154,12 @@ impl Verbs {
         self.0.reached.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
     }
 
-    pub(super) fn reached(&self, name: &Arc<str>) {
+    pub(crate) fn reached(&self, name: &Arc<str>) {
         self.0.reached.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
     }
 
     /// Records that a session with this peer could not be made, or broke.
-    pub(super) fn failed(&self, name: &Arc<str>, failed: SessionFault, why: &str) {
+    pub(crate) fn failed(&self, name: &Arc<str>, failed: SessionFault, why: &str) {
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.retain(|_, failure| failure.at.elapsed() <= RETRY_AFTER);
         let pause = match failed {
@@ -172,16 +172,16 @@ impl Verbs {
         failures.insert(name.clone(), Failure { at: Instant::now(), why: why.to_owned(), pause });
     }
 
-    pub(super) fn reads(&self) -> u8 {
+    pub(crate) fn reads(&self) -> u8 {
         self.0.queues.reads_at_once
     }
 
     /// The queue depths of a session of this device.
-    pub(super) fn queues(&self, context: Context) -> io::Result<Queues> {
+    pub(crate) fn queues(&self, context: Context) -> io::Result<Queues> {
         if context == self.0.context { Ok(self.0.queues) } else { queues_of(context) }
     }
 
-    pub(super) fn take_block(&self) -> Option<RegionBlock> {
+    pub(crate) fn take_block(&self) -> Option<RegionBlock> {
         self.0.memory.take()
     }
 
@@ -190,7 +190,7 @@ impl Verbs {
         (self.0.memory.bytes() - self.0.memory.free_bytes()) / (2 * VERBS_RING_BYTES)
     }
 
-    pub(super) fn no_memory(&self) -> io::Error {
+    pub(crate) fn no_memory(&self) -> io::Error {
         let text = format!(
             "all {} bytes of memory for RDMA sessions (--rdma-memory), of which each takes {}, are in use",
             self.0.memory.bytes(),
@@ -200,7 +200,7 @@ impl Verbs {
     }
 
     /// Checks that there is memory for another session.
-    pub(super) fn check_memory(&self) -> io::Result<()> {
+    pub(crate) fn check_memory(&self) -> io::Result<()> {
         if self.0.memory.free_bytes() >= 2 * VERBS_RING_BYTES {
             return Ok(());
         }
@@ -208,7 +208,7 @@ impl Verbs {
     }
 
     /// A queue pair for READs, if this is the device with which readable memory is registered.
-    pub(super) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
+    pub(crate) fn reading_pair(&self, context: Context) -> io::Result<Option<QueuePair>> {
         if context != self.0.context || self.reads() == 0 {
             return Ok(None);
         }
@@ -218,12 +218,12 @@ impl Verbs {
         QueuePair::new(&self.0.shared, &completions, depths).map(Some)
     }
 
-    pub(super) fn read_depth(&self) -> usize {
+    pub(crate) fn read_depth(&self) -> usize {
         self.0.queues.reads
     }
 
     /// Registers memory for READs to land in, in the domain of [`Verbs::reading_pair`].
-    pub(super) fn register_landing(&self, addr: usize, bytes: usize) -> io::Result<MemoryRegistration> {
+    pub(crate) fn register_landing(&self, addr: usize, bytes: usize) -> io::Result<MemoryRegistration> {
         self.register_as(addr, bytes, Access::LocalWrite).map_err(io::Error::other)
     }
 
@@ -238,7 +238,7 @@ impl Verbs {
     }
 
     /// Closes a session whose stream was dropped: its last bytes are still sent, within a time limit.
-    pub(super) fn end(&self, session: Arc<SharedStream>) {
+    pub(crate) fn end(&self, session: Arc<dyn Ending>) {
         self.0.ender.end(session);
     }
 }

@@ -2,17 +2,17 @@
 //! Each step is made when its event comes, and no code here waits. This is cold code.
 
 use super::adapter::Verbs;
-use super::cm::{CmEvent, Id, QueuePair};
-use super::datapath::{Local, RemoteRing};
-use super::memory::RegionBlock;
-use super::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
-use super::queues::Queues;
 use super::session::VerbsSession;
 use super::staging::Staging;
 use super::stream::VerbsStream;
 use super::window::Incoming;
 use crate::error::NetError;
 use crate::limits::{BACKLOG, VERBS_CONNECT_TIME, VERBS_RING_BYTES, WARNING_EVERY};
+use crate::verbs::resources::cm::{CmEvent, Id, QueuePair};
+use crate::verbs::resources::datapath::{Local, RemoteRing};
+use crate::verbs::resources::memory::RegionBlock;
+use crate::verbs::resources::objects::{Access, Completions, Context, Depths, Domain, MemoryRegistration};
+use crate::verbs::resources::queues::Queues;
 use rustix::fd::OwnedFd;
 use std::fmt;
 use std::io;
@@ -31,16 +31,16 @@ const HELLO_BYTES: usize = 32;
 /// address u64, its size u32, the number of the queue pair for READs u32 (0: none), READs in flight u8, a zero,
 /// messages that it accepts u16, zeros.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Hello {
-    pub(super) ring: RemoteRing,
-    pub(super) reader: u32,
-    pub(super) reads: u8,
+pub(crate) struct Hello {
+    pub(crate) ring: RemoteRing,
+    pub(crate) reader: u32,
+    pub(crate) reads: u8,
     /// Messages that the peer may send before they are acknowledged.
-    pub(super) messages: u16,
+    pub(crate) messages: u16,
 }
 
 impl Hello {
-    pub(super) fn encode(&self) -> [u8; HELLO_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.ring.key.to_le_bytes());
@@ -52,7 +52,7 @@ impl Hello {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Result<Hello, String> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Hello, String> {
         let Some(bytes) = bytes.first_chunk::<HELLO_BYTES>() else {
             return Err(format!("a hello of {} bytes instead of {HELLO_BYTES}", bytes.len()));
         };
@@ -81,7 +81,7 @@ impl Hello {
 
 /// The progress of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// The route to the peer is being resolved.
     Resolving,
     /// The connection request was sent to the peer.
@@ -94,16 +94,16 @@ pub(super) enum Phase {
 
 /// The objects through which a session moves bytes, made when the device is known. The queue pair is dropped
 /// before the memory that it uses.
-pub(super) struct Flow {
-    pub(super) pair: QueuePair,
-    pub(super) staging_key: MemoryRegistration,
-    pub(super) staging: Staging,
-    pub(super) ring_key: MemoryRegistration,
-    pub(super) ring: RegionBlock,
+pub(crate) struct Flow {
+    pub(crate) pair: QueuePair,
+    pub(crate) staging_key: MemoryRegistration,
+    pub(crate) staging: Staging,
+    pub(crate) ring_key: MemoryRegistration,
+    pub(crate) ring: RegionBlock,
     queues: Queues,
-    pub(super) into: Incoming,
+    pub(crate) into: Incoming,
     /// The peer's ring, where messages go.
-    pub(super) to: RemoteRing,
+    pub(crate) to: RemoteRing,
 }
 
 impl Flow {
@@ -154,21 +154,21 @@ impl Flow {
         self.staging.window.limit_messages(hello.messages.into());
     }
 
-    pub(super) fn staging_memory(&self) -> Local {
+    pub(crate) fn staging_memory(&self) -> Local {
         Local { addr: self.staging.addr(), key: self.staging_key.lkey() }
     }
 }
 
 impl VerbsSession {
     /// Begins to connect.
-    pub(super) fn begin(verbs: &Verbs, addr: SocketAddr, name: Arc<str>) -> io::Result<VerbsSession> {
+    pub(crate) fn begin(verbs: &Verbs, addr: SocketAddr, name: Arc<str>) -> io::Result<VerbsSession> {
         let id = Id::new()?;
         id.resolve_address(addr, VERBS_CONNECT_TIME.as_millis() as i32)?;
         VerbsSession::new(verbs.clone(), id, Phase::Resolving, name)
     }
 
     /// Makes the steps that the events of rdma_cm require.
-    pub(super) fn step(&mut self) -> io::Result<()> {
+    pub(crate) fn step(&mut self) -> io::Result<()> {
         while let Some(event) = self.id.next()? {
             match event {
                 CmEvent::AddressResolved => self.id.resolve_route(VERBS_CONNECT_TIME.as_millis() as i32)?,
@@ -277,7 +277,7 @@ impl fmt::Debug for VerbsListener {
 }
 
 impl VerbsListener {
-    pub(super) fn new(verbs: &Verbs, addr: SocketAddr) -> io::Result<VerbsListener> {
+    pub(crate) fn new(verbs: &Verbs, addr: SocketAddr) -> io::Result<VerbsListener> {
         let id = Id::new()?;
         id.listen(addr, BACKLOG)?;
         let event_fd = Arc::new(rustix::io::fcntl_dupfd_cloexec(id.fd(), 0)?);

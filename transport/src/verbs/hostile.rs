@@ -1,20 +1,20 @@
 //! Peers that know our format and violate it, over real verbs. Each loses its own session, and no other session
 //! is affected.
 
-use super::cm::QueuePair;
 use super::connect::Flow;
-use super::datapath::RemoteRing;
 use super::stream::VerbsStream;
 use super::window::{Credit, Message};
 use super::{Verbs, VerbsListener};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
-use crate::link::Stream;
+use crate::stream::Stream;
+use crate::verbs::resources::cm::QueuePair;
+use crate::verbs::resources::datapath::RemoteRing;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 fn here() -> Option<(Verbs, IpAddr)> {
     let ip = std::env::var("NODE_IP").ok().and_then(|ip| ip.parse().ok());
@@ -45,17 +45,17 @@ fn pair(verbs: &Verbs, ip: IpAddr) -> (VerbsStream, VerbsStream, VerbsListener) 
 }
 
 /// Posts messages that exceed our limits.
-pub(super) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> RemoteRing, messages: &[Message]) {
+pub(crate) fn post(stream: &VerbsStream, to: impl FnOnce(&Flow) -> RemoteRing, messages: &[Message]) {
     let session = stream.shared().lock();
     let flow = session.flow.as_ref().unwrap();
     QueuePair::post_messages(&flow.pair, messages, flow.staging_memory(), to(flow)).unwrap();
 }
 
-pub(super) fn message(bytes: usize, credit: Credit) -> Message {
+pub(crate) fn message(bytes: usize, credit: Credit) -> Message {
     Message { id: 0, at: 0, bytes, credit, signalled: false }
 }
 
-pub(super) fn end_of(stream: &mut VerbsStream) -> io::Error {
+pub(crate) fn end_of(stream: &mut VerbsStream) -> io::Error {
     let (started, mut buffer) = (Instant::now(), vec![0; VERBS_MESSAGE_BYTES]);
     loop {
         assert!(started.elapsed() < LIMIT, "the session goes on");

@@ -3,12 +3,12 @@
 
 use super::Verbs;
 use super::connect::Flow;
-use super::datapath::RemoteRing;
 use super::hostile::{LIMIT, end_of, message, post};
 use super::stream::VerbsStream;
 use super::window::Credit;
-use crate::link::Stream;
 use crate::remote::{ReadRequest, Registrar};
+use crate::stream::Stream;
+use crate::verbs::resources::datapath::RemoteRing;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

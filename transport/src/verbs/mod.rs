@@ -5,24 +5,12 @@
 #[cfg(feature = "verbs")]
 mod adapter;
 #[cfg(feature = "verbs")]
-mod cm;
-#[cfg(feature = "verbs")]
 mod connect;
-#[cfg(feature = "verbs")]
-mod datapath;
-#[cfg(feature = "verbs")]
-mod device;
 mod error;
 #[cfg(all(test, feature = "verbs"))]
 mod hostile;
 #[cfg(all(test, feature = "verbs"))]
 mod hostile_pair;
-#[cfg(feature = "verbs")]
-mod memory;
-#[cfg(feature = "verbs")]
-mod objects;
-#[cfg(feature = "verbs")]
-mod queues;
 #[cfg(feature = "verbs")]
 mod reader;
 #[cfg(feature = "verbs")]
@@ -33,11 +21,8 @@ mod staging;
 mod stream;
 #[cfg(not(feature = "verbs"))]
 mod stub;
-mod sysfs;
 #[cfg(feature = "verbs")]
 mod teardown;
-#[cfg(feature = "verbs")]
-mod vendors;
 #[cfg(feature = "verbs")]
 mod window;
 
@@ -46,13 +31,13 @@ pub use adapter::Verbs;
 #[cfg(feature = "verbs")]
 pub use connect::VerbsListener;
 pub use error::{DeviceError, locked_bytes_max};
+pub use resources::sysfs::{Device, Gid, GidKind, Port, devices};
 #[cfg(feature = "verbs")]
 pub use staging::{MessageSpace, Staging};
 #[cfg(feature = "verbs")]
 pub use stream::{VerbsStream, Watch};
 #[cfg(not(feature = "verbs"))]
 pub use stub::{Verbs, VerbsListener, VerbsStream, Watch};
-pub use sysfs::{Device, Gid, GidKind, Port, devices};
 #[cfg(feature = "verbs")]
 pub use window::{Credit, Message};
 
@@ -140,7 +125,7 @@ pub struct PortLimits {
 /// A build without RDMA, no library, no driver, a device that cannot be opened.
 pub fn limits(device: &str) -> Result<Limits, DeviceError> {
     #[cfg(feature = "verbs")]
-    return device::OpenDevice::open(device)?.limits();
+    return resources::device::OpenDevice::open(device)?.limits();
     #[cfg(not(feature = "verbs"))]
     Err(DeviceError::NotBuilt { device: device.to_owned() })
 }
@@ -151,10 +136,11 @@ pub fn limits(device: &str) -> Result<Limits, DeviceError> {
 /// Those of [`limits`], and a registration that is refused: the limit of locked memory is the usual reason.
 pub fn try_registration(device: &str, bytes: usize) -> Result<(), DeviceError> {
     #[cfg(feature = "verbs")]
-    return device::OpenDevice::open(device)?.try_registration(bytes);
+    return resources::device::OpenDevice::open(device)?.try_registration(bytes);
     #[cfg(not(feature = "verbs"))]
     {
         let _ = bytes;
         Err(DeviceError::NotBuilt { device: device.to_owned() })
     }
 }
+pub(crate) mod resources;

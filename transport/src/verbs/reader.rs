@@ -1,12 +1,12 @@
 //! READs of the peer's memory, over a queue pair of their own, separate from the one for messages.
 
 use super::adapter::Verbs;
-use super::cm::QueuePair;
-use super::datapath::Local;
-use super::objects::{FailedWork, MemoryRegistration, WorkKind};
 use super::stream::SharedStream;
 use crate::limits::VERBS_READ_SPIN;
 use crate::remote::{ReadRequest, Registrar, RemoteReader};
+use crate::verbs::resources::cm::QueuePair;
+use crate::verbs::resources::datapath::Local;
+use crate::verbs::resources::objects::{FailedWork, MemoryRegistration, WorkKind};
 use memmap2::{Advice, MmapMut};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const LANDING_MIN: usize = 64 << 10;
 
 /// The READs of one session.
-pub(super) struct VerbsReader {
+pub(crate) struct VerbsReader {
     /// The queue pair for READs. It is dropped before the memory, because the device may write there while the
     /// pair exists. `None` after a failure.
     pair: Option<QueuePair>,
@@ -31,7 +31,7 @@ pub(super) struct VerbsReader {
 }
 
 impl VerbsReader {
-    pub(super) fn new(pair: QueuePair, verbs: Verbs, session: Weak<SharedStream>) -> VerbsReader {
+    pub(crate) fn new(pair: QueuePair, verbs: Verbs, session: Weak<SharedStream>) -> VerbsReader {
         VerbsReader { pair: Some(pair), key: None, landing: None, verbs, session, next: 0 }
     }
 

@@ -2,11 +2,11 @@
 //! how it ended.
 
 use super::adapter::{SessionFault, Verbs};
-use super::cm::{Id, QueuePair};
 use super::connect::{Flow, Phase};
-use super::objects::{FailedWork, WorkKind};
 use super::window::{Credit, Message};
 use crate::limits::{VERBS_CONNECT_TIME, VERBS_SETTLE};
+use crate::verbs::resources::cm::{Id, QueuePair};
+use crate::verbs::resources::objects::{FailedWork, WorkKind};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::OwnedFd;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,10 +15,10 @@ use std::time::Instant;
 
 /// Events to report to a poll, once each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct PollEdges {
-    pub(super) readable: bool,
-    pub(super) writable: bool,
-    pub(super) closed: bool,
+pub(crate) struct PollEdges {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) closed: bool,
 }
 
 /// How a session ended.
@@ -27,20 +27,20 @@ struct VerbsSessionEnd {
     text: String,
 }
 
-pub(super) struct VerbsSession {
+pub(crate) struct VerbsSession {
     /// Queue pair and memory. Dropped before the id that connects them.
-    pub(super) flow: Option<Flow>,
+    pub(crate) flow: Option<Flow>,
     /// The queue pair for READs, by this side (until a reader takes it) or by the peer.
-    pub(super) reading: Option<QueuePair>,
-    pub(super) id: Id,
+    pub(crate) reading: Option<QueuePair>,
+    pub(crate) id: Id,
     /// A descriptor that is readable when rdma_cm has an event, or when the completions have one and are armed.
-    pub(super) event_fd: Arc<OwnedFd>,
-    pub(super) phase: Phase,
+    pub(crate) event_fd: Arc<OwnedFd>,
+    pub(crate) phase: Phase,
     /// When connecting must have succeeded.
-    pub(super) give_up: Instant,
-    pub(super) verbs: Verbs,
+    pub(crate) give_up: Instant,
+    pub(crate) verbs: Verbs,
     /// The address that was connected to, or the peer's.
-    pub(super) name: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// Whether this side connects.
     connects: bool,
     edges: PollEdges,
@@ -48,9 +48,9 @@ pub(super) struct VerbsSession {
     refused: bool,
     ended: Option<VerbsSessionEnd>,
     /// rdma_cm may have an event.
-    pub(super) cm_ready: bool,
+    pub(crate) cm_ready: bool,
     /// Its stream has been dropped.
-    pub(super) gone: bool,
+    pub(crate) gone: bool,
     /// The last message was posted.
     end_posted: bool,
     /// The next completion makes the descriptor readable.
@@ -58,7 +58,7 @@ pub(super) struct VerbsSession {
 }
 
 impl VerbsSession {
-    pub(super) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<VerbsSession> {
+    pub(crate) fn new(verbs: Verbs, id: Id, phase: Phase, name: Arc<str>) -> io::Result<VerbsSession> {
         let event_fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&event_fd, id.fd(), EventData::new_u64(0), EventFlags::IN)?;
         Ok(VerbsSession {
@@ -82,14 +82,14 @@ impl VerbsSession {
     }
 
     /// Sets the queue pair, now that the device is known. Its completions make the descriptor readable too.
-    pub(super) fn install(&mut self, flow: Flow) -> io::Result<()> {
+    pub(crate) fn install(&mut self, flow: Flow) -> io::Result<()> {
         epoll::add(&self.event_fd, flow.pair.completions().fd(), EventData::new_u64(1), EventFlags::IN)?;
         self.flow = Some(flow);
         Ok(())
     }
 
     /// The peer has accepted: bytes may be sent.
-    pub(super) fn open(&mut self) {
+    pub(crate) fn open(&mut self) {
         if self.phase != Phase::Open {
             if self.phase == Phase::Requested {
                 self.verbs.reached(&self.name);
@@ -100,7 +100,7 @@ impl VerbsSession {
     }
 
     /// The peer has ended the session.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.end(io::ErrorKind::UnexpectedEof, "the other side closed the connection".to_owned());
     }
 
@@ -123,18 +123,18 @@ impl VerbsSession {
     }
 
     /// Ends the session because a part of it failed.
-    pub(super) fn fail(&mut self, error: &io::Error) {
+    pub(crate) fn fail(&mut self, error: &io::Error) {
         self.end(error.kind(), error.to_string());
     }
 
     /// Why it ended, if it has.
-    pub(super) fn end_of(&self) -> Option<io::Error> {
+    pub(crate) fn end_of(&self) -> Option<io::Error> {
         self.ended.as_ref().map(|end| io::Error::new(end.kind, end.text.clone()))
     }
 
     /// Continues to connect, and notices that the peer has ended the session. `watched`: a poll reports events
     /// of rdma_cm.
-    pub(super) fn advance(&mut self, watched: bool) {
+    pub(crate) fn advance(&mut self, watched: bool) {
         let due = self.cm_ready || !watched || self.phase != Phase::Open;
         if due && self.ended.is_none() {
             self.cm_ready = false;
@@ -145,7 +145,7 @@ impl VerbsSession {
     }
 
     /// Processes completions and arrived messages.
-    pub(super) fn reap(&mut self) {
+    pub(crate) fn reap(&mut self) {
         if self.ended.is_some() {
             return;
         }
@@ -200,7 +200,7 @@ impl VerbsSession {
         }
     }
 
-    pub(super) fn recv(&mut self, slices: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
+    pub(crate) fn recv(&mut self, slices: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
         let got = self.flow.as_mut().map_or(0, |flow| read(flow, slices));
         if got > 0 {
@@ -214,7 +214,7 @@ impl VerbsSession {
         self.end_of().map_or(Ok(None), Err)
     }
 
-    pub(super) fn send(&mut self, slices: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
+    pub(crate) fn send(&mut self, slices: &[IoSlice<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
         self.advance(watched);
         if let Some(error) = self.end_of() {
@@ -235,7 +235,7 @@ impl VerbsSession {
     }
 
     /// Processes events, and returns the edges to report.
-    pub(super) fn look(&mut self) -> PollEdges {
+    pub(crate) fn look(&mut self) -> PollEdges {
         if self.cm_ready || self.phase != Phase::Open {
             self.advance(true);
         }
@@ -244,7 +244,7 @@ impl VerbsSession {
     }
 
     /// Arms the descriptor for the next arrival. Check once more after this.
-    pub(super) fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         if self.ended.is_some() || self.armed {
             return;
         }
@@ -256,7 +256,7 @@ impl VerbsSession {
     }
 
     /// Called when the descriptor was readable.
-    pub(super) fn woken(&mut self) {
+    pub(crate) fn woken(&mut self) {
         (self.cm_ready, self.armed) = (true, false);
         if let Some(flow) = &self.flow {
             flow.pair.completions().quiet();
@@ -264,7 +264,7 @@ impl VerbsSession {
     }
 
     /// Called when the stream is dropped: posts the last message.
-    pub(super) fn begin_end(&mut self) {
+    pub(crate) fn begin_end(&mut self) {
         self.gone = true;
         self.reap();
         if self.ended.is_none()
@@ -288,12 +288,12 @@ impl VerbsSession {
     }
 
     /// Whether there is a connection to close and its port is down.
-    pub(super) fn is_cut_off(&self) -> bool {
+    pub(crate) fn is_cut_off(&self) -> bool {
         self.flow.is_some() && !self.id.port_is_active()
     }
 
     /// Whether no sent byte is in flight any more, or can be completed any more.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.reap();
         self.cm_ready = true;
         self.advance(true);

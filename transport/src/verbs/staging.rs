@@ -1,10 +1,10 @@
 //! The memory from which sends are made. A space is filled and then posted. Posted memory belongs to the device
 //! until its completion.
 
-use super::memory::{RegionBlock, Regions};
-use super::queues::Queues;
 use super::window::{Credit, Message, Outgoing};
 use crate::limits::{VERBS_MESSAGE_BYTES, VERBS_RING_BYTES};
+use crate::verbs::resources::memory::{RegionBlock, Regions};
+use crate::verbs::resources::queues::Queues;
 use std::io;
 
 /// A ring of bytes to be sent.
@@ -31,7 +31,7 @@ use std::io;
 /// ```
 pub struct Staging {
     block: RegionBlock,
-    pub(super) window: Outgoing,
+    pub(crate) window: Outgoing,
 }
 
 impl Staging {
@@ -44,11 +44,11 @@ impl Staging {
         Ok(Staging::within(block.ok_or(io::ErrorKind::OutOfMemory)?, Queues::WANTED))
     }
 
-    pub(super) fn within(block: RegionBlock, queues: Queues) -> Staging {
+    pub(crate) fn within(block: RegionBlock, queues: Queues) -> Staging {
         Staging { block, window: Outgoing::new(queues) }
     }
 
-    pub(super) fn addr(&self) -> usize {
+    pub(crate) fn addr(&self) -> usize {
         self.block.addr()
     }
 

@@ -4,9 +4,10 @@ use super::StreamState;
 use super::connect::Phase;
 use super::reader::VerbsReader;
 use super::session::VerbsSession;
+use super::teardown::Ending;
 use crate::limits::VERBS_RING_BYTES;
-use crate::link::Stream;
 use crate::remote::RemoteReader;
+use crate::stream::Stream;
 use rustix::fd::OwnedFd;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,15 +15,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The state that the stream and its poll share.
-pub(super) struct SharedStream {
+pub(crate) struct SharedStream {
     session: Mutex<VerbsSession>,
     /// Whether a poll reports events of rdma_cm.
     watched: AtomicBool,
 }
 
 impl SharedStream {
-    pub(super) fn lock(&self) -> MutexGuard<'_, VerbsSession> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, VerbsSession> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ending for SharedStream {
+    fn is_over(&self) -> bool {
+        self.lock().is_over()
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.lock().is_cut_off()
     }
 }
 
@@ -34,7 +45,7 @@ pub struct VerbsStream {
 }
 
 impl VerbsStream {
-    pub(super) fn new(session: VerbsSession) -> VerbsStream {
+    pub(crate) fn new(session: VerbsSession) -> VerbsStream {
         let peer = session.name.clone();
         let shared = SharedStream { session: Mutex::new(session), watched: AtomicBool::new(false) };
         VerbsStream { shared: Arc::new(shared), peer, reader: None }
@@ -64,7 +75,7 @@ impl VerbsStream {
     }
 
     #[cfg(test)]
-    pub(super) fn shared(&self) -> &SharedStream {
+    pub(crate) fn shared(&self) -> &SharedStream {
         &self.shared
     }
 

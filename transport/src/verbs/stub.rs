@@ -2,8 +2,8 @@
 
 use super::DeviceError;
 use crate::error::NetError;
-use crate::link::Stream;
 use crate::remote::Registrar;
+use crate::stream::Stream;
 use rustix::fd::OwnedFd;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;

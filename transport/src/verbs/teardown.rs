@@ -6,7 +6,6 @@
 //! it again, and no later connection gets an answer (docs/transports.md). So no connection is closed while its
 //! port is down.
 
-use super::stream::SharedStream;
 use crate::limits::{VERBS_CLOSING_MAX, VERBS_LINGER, VERBS_PORT_CHECK_EVERY, VERBS_PORT_TIME};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -15,9 +14,17 @@ use std::time::{Duration, Instant};
 /// The interval at which closing sessions are checked.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// A session to close.
+pub(crate) trait Ending: Send + Sync {
+    /// Whether no sent byte is in flight any more, or can be completed any more.
+    fn is_over(&self) -> bool;
+    /// Whether there is a connection to close and its port is down.
+    fn is_cut_off(&self) -> bool;
+}
+
 /// A session that is being closed.
 struct Teardown {
-    session: Arc<SharedStream>,
+    session: Arc<dyn Ending>,
     /// When the last bytes must have been sent.
     until: Instant,
     /// If it only waits for its port: when to check the port again.
@@ -26,7 +33,7 @@ struct Teardown {
 }
 
 impl Teardown {
-    fn new(session: Arc<SharedStream>) -> Teardown {
+    fn new(session: Arc<dyn Ending>) -> Teardown {
         let now = Instant::now();
         Teardown { session, until: now + VERBS_LINGER, port_at: None, give_up: now + VERBS_PORT_TIME }
     }
@@ -35,24 +42,24 @@ impl Teardown {
     fn must_wait(&mut self, now: Instant) -> bool {
         match self.port_at {
             Some(at) if now < at => return true,
-            None if now < self.until && !self.session.lock().is_over() => return true,
+            None if now < self.until && !self.session.is_over() => return true,
             _ => {}
         }
         self.port_at = Some(now + VERBS_PORT_CHECK_EVERY);
-        now < self.give_up && self.session.lock().is_cut_off()
+        now < self.give_up && self.session.is_cut_off()
     }
 }
 
 /// The thread that closes sessions, started when it first has work. When this value is dropped, the thread
 /// finishes its work and ends.
 #[derive(Default)]
-pub(super) struct TeardownThread(OnceLock<Option<SyncSender<Arc<SharedStream>>>>);
+pub(crate) struct TeardownThread(OnceLock<Option<SyncSender<Arc<dyn Ending>>>>);
 
 impl TeardownThread {
     /// Passes a session to the thread. If there is no thread, or it has too many sessions, the session ends at once.
-    pub(super) fn end(&self, session: Arc<SharedStream>) {
+    pub(crate) fn end(&self, session: Arc<dyn Ending>) {
         let inbox = self.0.get_or_init(|| {
-            let (inbox, sessions) = sync_channel::<Arc<SharedStream>>(VERBS_CLOSING_MAX);
+            let (inbox, sessions) = sync_channel::<Arc<dyn Ending>>(VERBS_CLOSING_MAX);
             let named = std::thread::Builder::new().name("gannet-rdma-end".to_owned());
             let spawned = named.spawn(move || {
                 let mut ending: Vec<Teardown> = Vec::new();

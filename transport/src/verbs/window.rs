@@ -5,8 +5,8 @@
 //! WRITE_WITH_IMM. Its bytes follow those of the message before it. Its immediate returns credit for the bytes
 //! that its sender has read and the messages that it has reaped.
 
-use super::queues::Queues;
 use crate::limits::{VERBS_MESSAGES_MAX, VERBS_RING_BYTES};
+use crate::verbs::resources::queues::Queues;
 use std::collections::VecDeque;
 
 const RING: u64 = VERBS_RING_BYTES as u64;
@@ -21,16 +21,16 @@ const _: () = {
 /// Credit: how much more the peer may send. Every message carries it in its immediate word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Credit {
-    pub(super) bytes: u32,
-    pub(super) messages: u32,
+    pub(crate) bytes: u32,
+    pub(crate) messages: u32,
 }
 
 impl Credit {
-    pub(super) fn encode(self) -> u32 {
+    pub(crate) fn encode(self) -> u32 {
         self.messages << BYTE_BITS | self.bytes
     }
 
-    pub(super) fn decode(word: u32) -> Credit {
+    pub(crate) fn decode(word: u32) -> Credit {
         Credit { bytes: word & ((1 << BYTE_BITS) - 1), messages: word >> BYTE_BITS }
     }
 
@@ -42,7 +42,7 @@ impl Credit {
 
 /// An action of the peer that no honest peer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ProtocolViolation {
+pub(crate) enum ProtocolViolation {
     #[error("credit for {bytes} bytes and {messages} messages, more than were sent")]
     Credit { bytes: u32, messages: u32 },
     #[error("a message of {bytes} bytes, but {room} were free")]
@@ -59,18 +59,18 @@ pub(super) enum ProtocolViolation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     /// Identifies it in its completion.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// The position of its bytes in both rings. They do not cross the ring's end.
-    pub(super) at: usize,
-    pub(super) bytes: usize,
-    pub(super) credit: Credit,
+    pub(crate) at: usize,
+    pub(crate) bytes: usize,
+    pub(crate) credit: Credit,
     /// Whether its completion is reported. That completion covers all messages before it too.
-    pub(super) signalled: bool,
+    pub(crate) signalled: bool,
 }
 
 /// The sending direction.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     /// The depths of this side's queues, and how many messages the peer's queues hold.
     queues: Queues,
     messages_max: usize,
@@ -92,7 +92,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// A direction through queues of these depths, to a peer that accepts as many messages.
-    pub(super) fn new(queues: Queues) -> Outgoing {
+    pub(crate) fn new(queues: Queues) -> Outgoing {
         Outgoing {
             queues,
             messages_max: queues.messages,
@@ -109,25 +109,25 @@ impl Outgoing {
     }
 
     /// Sets how many messages the peer accepts.
-    pub(super) fn limit_messages(&mut self, messages: usize) {
+    pub(crate) fn limit_messages(&mut self, messages: usize) {
         self.messages_max = messages;
     }
 
     /// Bytes that may be posted now.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let full = self.messages - self.reaped >= self.messages_max as u64
             || self.sends - self.done >= (self.queues.sends - self.queues.credits) as u64;
         if full { 0 } else { (RING - (self.posted - self.freed.min(self.read_by_peer))) as usize }
     }
 
     /// The position of the next bytes, and how many fit there: at most up to the ring's end.
-    pub(super) fn space(&self) -> (usize, usize) {
+    pub(crate) fn space(&self) -> (usize, usize) {
         let at = (self.posted % RING) as usize;
         (at, self.room().min(VERBS_RING_BYTES - at))
     }
 
     /// Makes a message of the next `bytes` bytes and this credit.
-    pub(super) fn post(&mut self, bytes: usize, credit: Credit) -> Message {
+    pub(crate) fn post(&mut self, bytes: usize, credit: Credit) -> Message {
         let (at, most) = self.space();
         assert!(0 < bytes && bytes <= most, "{bytes} bytes posted where {most} have room");
         self.messages += 1;
@@ -136,18 +136,18 @@ impl Outgoing {
     }
 
     /// Whether the queue has space for a message without bytes.
-    pub(super) fn has_place(&self) -> bool {
+    pub(crate) fn has_place(&self) -> bool {
         self.sends - self.done < self.queues.sends as u64
     }
 
     /// Makes a message without bytes. The queue must have space for it.
-    pub(super) fn post_credit(&mut self, credit: Credit) -> Message {
+    pub(crate) fn post_credit(&mut self, credit: Credit) -> Message {
         assert!(self.has_place());
         self.send(0, 0, credit)
     }
 
     /// Makes the end message, whose completion covers everything posted; `None`: the queue is full.
-    pub(super) fn post_end(&mut self) -> Option<Message> {
+    pub(crate) fn post_end(&mut self) -> Option<Message> {
         if !self.has_place() {
             return None;
         }
@@ -168,7 +168,7 @@ impl Outgoing {
     }
 
     /// Records that a signalled message is complete, and with it all messages before it.
-    pub(super) fn completed(&mut self, id: u64) -> Result<(), ProtocolViolation> {
+    pub(crate) fn completed(&mut self, id: u64) -> Result<(), ProtocolViolation> {
         match self.signals.pop_front() {
             Some((first, posted)) if first == id => (self.done, self.freed) = (id + 1, posted),
             _ => return Err(ProtocolViolation::Completion(id)),
@@ -177,7 +177,7 @@ impl Outgoing {
     }
 
     /// Records credit that the peer returned.
-    pub(super) fn credited(&mut self, credit: Credit) -> Result<(), ProtocolViolation> {
+    pub(crate) fn credited(&mut self, credit: Credit) -> Result<(), ProtocolViolation> {
         let (read_by_peer, reaped) =
             (self.read_by_peer + u64::from(credit.bytes), self.reaped + u64::from(credit.messages));
         if read_by_peer > self.posted || reaped > self.messages {
@@ -188,14 +188,14 @@ impl Outgoing {
     }
 
     /// Whether everything posted is known to be complete.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.done == self.sends
     }
 }
 
 /// The receiving direction.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     messages_max: usize,
     arrived: u64,
     read: u64,
@@ -208,7 +208,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// A direction through queues of these depths.
-    pub(super) fn new(queues: Queues) -> Incoming {
+    pub(crate) fn new(queues: Queues) -> Incoming {
         Incoming {
             messages_max: queues.messages,
             arrived: 0,
@@ -221,7 +221,7 @@ impl Incoming {
     }
 
     /// Records a message that has arrived.
-    pub(super) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), ProtocolViolation> {
+    pub(crate) fn arrive(&mut self, bytes: u32, credit: Credit) -> Result<(), ProtocolViolation> {
         if self.ended {
             return Err(ProtocolViolation::AfterEnd);
         }
@@ -242,33 +242,33 @@ impl Incoming {
     }
 
     /// The position of the next unread bytes, and how many there are without a gap.
-    pub(super) fn unread(&self) -> (usize, usize) {
+    pub(crate) fn unread(&self) -> (usize, usize) {
         let at = (self.read % RING) as usize;
         (at, ((self.arrived - self.read) as usize).min(VERBS_RING_BYTES - at))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.arrived == self.read
     }
 
     /// Whether the end has arrived.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    pub(super) fn consume(&mut self, bytes: usize) {
+    pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes as u64 <= self.arrived - self.read, "only what has arrived can be read");
         self.read += bytes as u64;
     }
 
     /// Whether enough credit is unreported that it should be sent in its own message.
-    pub(super) fn has_much_credit(&self) -> bool {
+    pub(crate) fn has_much_credit(&self) -> bool {
         self.read - self.reported >= RING / 4
             || self.messages - self.messages_reported >= self.messages_max as u64 / 4
     }
 
     /// Takes the unreported credit; the caller sends it to the peer.
-    pub(super) fn take_credit(&mut self) -> Credit {
+    pub(crate) fn take_credit(&mut self) -> Credit {
         let (bytes, messages) = (self.read - self.reported, self.messages - self.messages_reported);
         (self.reported, self.messages_reported) = (self.read, self.messages);
         Credit { bytes: bytes as u32, messages: messages as u32 }

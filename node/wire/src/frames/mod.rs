@@ -2,20 +2,15 @@
 //! equal.
 //!
 //! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only
-//! this folder knows which word of a head holds which field. Payloads travel beside the head: push_payload.rs,
-//! pull_newer.rs and the folder messages have their layouts.
+//! this folder knows which word of a head holds which field. Payloads travel beside the head: the folders
+//! payloads and messages have their layouts.
 
 #[macro_use]
 pub mod declare;
 pub mod bulk;
-pub mod command_payload;
-#[cfg(test)]
-mod command_payload_tests;
 pub mod coordinator;
 pub mod cuts;
-pub mod f16;
-pub mod pull_newer;
-pub mod push_payload;
+pub mod payloads;
 pub mod read_paths;
 pub mod replication;
 pub mod runs;
@@ -29,6 +24,8 @@ pub mod tables;
 pub mod unsent;
 pub mod vectors;
 pub mod word;
+
+pub use payloads::{command_payload, f16, pull_newer, push_payload};
 
 #[cfg(any(test, feature = "test-support"))]
 use crate::frames::bulk::PullFrame;

@@ -7,7 +7,7 @@
 use super::row_index::{PIECE_ROWS, PreparedRows, RowIndex, RowPreparer, lock};
 use super::segment::{SegmentPart, parts, weigh};
 use super::{TableIndex, Tables, WeightTables};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Admission, OpenError, Read, Schema, Stats, Write, prefetch};
 use std::collections::VecDeque;

@@ -2,7 +2,8 @@
 
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::embedded::Embedded;
-use crate::backend::{Backend, BackendError, PulledRows};
+use crate::backend::error::BackendError;
+use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Store, Write, hash, shard_of};
 use gannet_wire::RunId;

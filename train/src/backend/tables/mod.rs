@@ -15,7 +15,7 @@ pub use row_index::{PreparedRows, RowPreparer};
 pub use saved::SavedTables;
 pub(crate) use segment::{SegmentPart, parts, weigh};
 
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 

@@ -2,8 +2,8 @@
 //! Where workers keep step, each table has its clock, and the push to a table ends the table's step.
 
 use super::{TableIndex, Tables, WeightTables};
-use crate::backend::BackendError;
 use crate::backend::cut_pool::CutPool;
+use crate::backend::error::BackendError;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 use gannet_transport::Net;

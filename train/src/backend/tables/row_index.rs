@@ -3,8 +3,8 @@
 //! learns the same rows, and only copies them.
 
 use super::segment::{SegmentPart, parts};
-use crate::backend::BackendError;
 use crate::backend::cells::{AHEAD, Cells};
+use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use crate::limits::PREPARE_SPARE;
 use gannet_core::Schema;

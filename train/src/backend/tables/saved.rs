@@ -1,7 +1,7 @@
 //! The tables of a saved model, for scoring: weights by key, and the initial weights of keys without a row.
 
 use super::{TableIndex, WeightTables, parts, weigh};
-use crate::backend::BackendError;
+use crate::backend::error::BackendError;
 use gannet_core::Schema;
 use std::collections::HashMap;
 

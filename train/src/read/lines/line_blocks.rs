@@ -7,13 +7,12 @@ use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
-use crate::read::data::{Data, Share, shown_name};
+use crate::read::data::{Data, DetectedFile, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
 use crate::read::formats::libsvm;
 use crate::read::lines::parcel::LineRun;
-use crate::read::reader::{DetectedFile, Reader};
 use crate::read::splits::split::{self, Split};
 use std::io::{self, Read};
 
@@ -187,26 +186,6 @@ impl LineBlocks {
             columns: kind.columns().cloned(),
         };
         Ok(first.map(found))
-    }
-
-    /// Checks that a test set has the format of the training data. Returns the format of the test set.
-    ///
-    /// # Errors
-    /// The test set has another format, or cannot be read.
-    pub(crate) fn alike(
-        test: &Data,
-        data: &Data,
-        format: &'static str,
-    ) -> Result<Option<DetectedFile>, ReadError> {
-        let found = Reader::look(test)?;
-        let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
-        match &found {
-            Some(DetectedFile { file, format: other, .. }) if family(other) != family(format) => {
-                let (test, data) = (file.clone(), data.name());
-                Err(ReadError::TestDiffers { test, test_format: other, data, format })
-            }
-            _ => Ok(found),
-        }
     }
 
     /// Fills `block` with the next batch of this share. Returns false, and an empty block, at the end of the files.

@@ -8,34 +8,13 @@ use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
 use crate::read::reader::Reader;
-use crate::read::splits::split::Split;
+use crate::read::splits::split::{Split, TextSource};
 use gannet_transport::Net;
 use gannet_wire::PlanFile;
 use gannet_worker::{DataLink, TextChunk, WorkerError};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// The source of the bytes of splits, when this machine has no files.
-pub trait TextSource: Send + Sync {
-    /// The first bytes of a file, at most so many, and the file's length.
-    ///
-    /// # Errors
-    /// The reason in words.
-    fn head(&self, file: usize, most: usize) -> Result<(Vec<u8>, u64), String>;
-
-    /// The lines that begin in a split, and the position in the file of the first one.
-    ///
-    /// # Errors
-    /// As [`head`](Self::head).
-    fn open(&self, split: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
-
-    /// Why an opened text could not be read to its end.
-    fn trouble(&self) -> Option<String>;
-
-    /// Whether a file is packed.
-    fn is_packed(&self, file: usize) -> bool;
-}
 
 /// The data that a data server sends over a link.
 pub struct RemoteTexts<N: Net> {

@@ -1,7 +1,7 @@
 //! Splits from a job's scheduler.
 
-use crate::read::splits::remote_data::{RemoteTexts, TextSource};
-use crate::read::splits::split::{FileFingerprint, Split, Splits};
+use crate::read::splits::remote_data::RemoteTexts;
+use crate::read::splits::split::{FileFingerprint, Split, Splits, TextSource};
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::Net;
 use gannet_wire::{ActivityKind, PlanFile, SplitGrant};

@@ -9,7 +9,6 @@ use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::{Data, shown_name};
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
-use crate::read::splits::remote_data::TextSource;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +33,27 @@ pub struct Split {
     pub from: u64,
     /// The pusher and incarnation in the names of its pushes. The number of the batch, from 1, completes a name.
     pub name: (u64, u64),
+}
+
+/// The source of the bytes of splits, when this machine has no files.
+pub trait TextSource: Send + Sync {
+    /// The first bytes of a file, at most so many, and the file's length.
+    ///
+    /// # Errors
+    /// The reason in words.
+    fn head(&self, file: usize, most: usize) -> Result<(Vec<u8>, u64), String>;
+
+    /// The lines that begin in a split, and the position in the file of the first one.
+    ///
+    /// # Errors
+    /// As [`head`](Self::head).
+    fn open(&self, split: &Split) -> Result<(u64, Box<dyn Read + Send>), String>;
+
+    /// Why an opened text could not be read to its end.
+    fn trouble(&self) -> Option<String>;
+
+    /// Whether a file is packed.
+    fn is_packed(&self, file: usize) -> bool;
 }
 
 /// A source of splits, such as the scheduler.
