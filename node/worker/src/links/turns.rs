@@ -1,0 +1,351 @@
+//! The worker's event loop: a turn for each link, then a wait. It also handles lost links and time limits.
+
+use crate::calls::pipeline::SPARE_MAX;
+use crate::error::WorkerError;
+use crate::limits::{LOSSES_TOGETHER, PLACE_SILENCE};
+use crate::links::peer::Peer;
+use crate::links::replies::ReplyResult;
+use crate::requests::ids::Request;
+use crate::requests::in_flight::{ControlInFlight, RequestWork};
+use crate::requests::push_rows::PushRows;
+use crate::worker::Worker;
+use gannet_transport::{Net, Poll};
+use gannet_wire::frames;
+use gannet_wire::frames::declare::FrameKind;
+use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
+use gannet_wire::frames::session::{PingFrame, RefusedFrame};
+use gannet_wire::frames::subscriptions::SubscribeFrame;
+use gannet_wire::frames::unsent::UnsentFrame;
+use gannet_wire::limits::{OWN_SLEEP, SPIN_FRAME_BYTES};
+use gannet_wire::messages::control;
+use gannet_wire::messages::control::RefusedV1;
+use gannet_wire::refusal::Refusal;
+use std::time::Duration;
+
+/// The longest wait before the worker checks time limits.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+impl<N: Net> Worker<N> {
+    /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
+    pub(crate) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
+        let now = self.net.now();
+        if self.turn_once(now)? || patience.is_zero() {
+            let checked = self.check_limits(now);
+            self.poll.submit()?;
+            return checked;
+        }
+        // Short answers come soon: polling costs less than sleeping. For long ones the worker sleeps.
+        let (short, from) = (self.flights.bytes <= SPIN_FRAME_BYTES, now);
+        if short {
+            self.spin.begin(self.net.now());
+        }
+        loop {
+            let now = self.net.now();
+            let polling = short && self.spin.polls(now);
+            self.wait(if polling { Duration::ZERO } else { patience.min(CHECK_EVERY) })?;
+            if self.turn_all(now)? || !polling {
+                break;
+            }
+        }
+        let checked = self.check_limits(now);
+        self.poll.submit()?;
+        self.counters.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
+        checked
+    }
+
+    /// A turn for every link. Returns whether something was sent or received.
+    fn turn_once(&mut self, now: Duration) -> Result<bool, WorkerError> {
+        self.counters.turns.add(1);
+        self.turn_all(now)
+    }
+
+    /// Sends and receives what it can, without waiting. Returns whether there was anything.
+    pub(crate) fn receive(&mut self) -> Result<bool, WorkerError> {
+        self.wait(Duration::ZERO)?;
+        let now = self.net.now();
+        let moved = self.turn_once(now)?;
+        self.check_limits(now)?;
+        self.poll.submit()?;
+        Ok(moved)
+    }
+
+    /// Waits for events and passes them to their links.
+    pub(crate) fn wait(&mut self, patience: Duration) -> Result<(), WorkerError> {
+        self.poll.wait(patience, &mut self.events)?;
+        for event in &self.events {
+            let Some(peer) = self.peers.get_mut(event.token as usize) else { continue };
+            let opening = peer.opening.as_mut().map(|opening| &mut opening.link);
+            if let Some(link) = peer.link.as_mut().or(opening) {
+                link.note(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives every link a turn. Returns `true` if anything moved.
+    fn turn_all(&mut self, now: Duration) -> Result<bool, WorkerError> {
+        let mut moved = false;
+        for number in 0..self.peers.len() {
+            moved |= self.turn(number, now)?;
+        }
+        Ok(moved)
+    }
+
+    fn turn(&mut self, number: usize, now: Duration) -> Result<bool, WorkerError> {
+        let peer = &mut self.peers[number];
+        let turned = peer.turn(&mut self.flights, &self.counters, &mut self.answers, now);
+        let moved = match turned {
+            Ok(moved) => moved,
+            Err(error) => {
+                self.lose(number, error, now)?;
+                true
+            }
+        };
+        let mut answers = std::mem::take(&mut self.answers);
+        for answer in answers.drain(..) {
+            self.take_in(number, answer);
+        }
+        self.answers = answers;
+        Ok(moved)
+    }
+
+    /// Sends on one link the requests that have just been queued.
+    pub(crate) fn send(&mut self, number: usize) -> Result<(), WorkerError> {
+        let sent = self.peers[number].post(&mut self.flights, &self.counters);
+        match sent {
+            // The caller may have other things to do before it waits.
+            Ok(_) => Ok(self.poll.submit()?),
+            Err(error) => self.lose(number, error, self.net.now()),
+        }
+    }
+
+    /// Handles a link that ended, or a server that refused for now: the requests are sent again. If the server is short
+    /// of space, or does not own the shards, the worker pauses first.
+    pub(crate) fn lose(
+        &mut self,
+        number: usize,
+        error: WorkerError,
+        now: Duration,
+    ) -> Result<(), WorkerError> {
+        if matches!(error, WorkerError::Call(_) | WorkerError::Net(_)) {
+            return Err(error);
+        }
+        self.log_loss(number, &error.to_string(), now);
+        let refused_for_now = matches!(
+            error,
+            WorkerError::Refused { refusal: Refusal::NoSpace | Refusal::Blocked | Refusal::Moved, .. }
+        );
+        self.end_link(number, error.to_string(), refused_for_now, now);
+        Ok(())
+    }
+
+    /// Ends a link. The worker pauses before the next one if the server refused for now, or if this link was made for
+    /// the waiting requests and answered none of them: otherwise a server that greets and then breaks every request
+    /// would be asked without a pause, and without an end.
+    fn end_link(&mut self, number: usize, why: String, refused_for_now: bool, now: Duration) {
+        let peer = &mut self.peers[number];
+        let pauses = refused_for_now || peer.health.answered_nothing();
+        peer.lose(why, &mut self.flights, &self.counters, now);
+        peer.health.refused_for_now = refused_for_now;
+        if pauses {
+            self.back_off(number, now);
+        }
+    }
+
+    /// Logs that a link was lost. The links to the other threads of the server are lost with it: the log says so once,
+    /// with their number.
+    fn log_loss(&mut self, number: usize, why: &str, now: Duration) {
+        let lost = &self.peers[number];
+        let its: Vec<&Peer<N::Stream>> =
+            self.peers.iter().filter(|peer| peer.server == lost.server).collect();
+        let logged = self.config.secondary
+            || its
+                .iter()
+                .filter_map(|peer| peer.health.loss_logged)
+                .max()
+                .is_some_and(|at| now < at + LOSSES_TOGETHER);
+        let (peer, waiting, links) = (&lost.name, lost.requests.queue.len(), its.len());
+        if logged {
+            return tracing::debug!(%peer, waiting, why, "a link was lost; it will be made again");
+        }
+        tracing::warn!(%peer, waiting, why, links, "a link was lost; the worker makes it again, and the other lost links to this server");
+        self.peers[number].health.loss_logged = Some(now);
+    }
+
+    fn take_in(&mut self, number: usize, answer: ReplyResult) {
+        let place = match answer {
+            ReplyResult::Part(place) => place,
+            ReplyResult::Refused { request, refusal, text } => {
+                self.refuse(number, request, refusal, text);
+                request.index
+            }
+            ReplyResult::Waits => return self.log_wait(number),
+            ReplyResult::Delta(delta) => {
+                if !self.take_delta(number, &delta) {
+                    let why = "unreadable changes of rows".to_owned();
+                    let now = self.net.now();
+                    self.log_loss(number, &why, now);
+                    self.end_link(number, why, false, now);
+                }
+                return;
+            }
+        };
+        let Some(flight) = self.flights.at(place) else { return };
+        let near = &mut self.peers[number].near;
+        near.note_answer(flight.begun());
+        if let RequestWork::Push(_) = flight.work {
+            near.own_pushes.end();
+        }
+        flight.left -= 1;
+        if flight.left == 0 {
+            let now = self.net.now();
+            self.flights.time(place, now);
+        }
+        let Some(flight) = self.flights.at(place) else { return };
+        // A push ends with its last acknowledgement, and so does a refused request. Other answers wait for their call.
+        let over = flight.failed || matches!(flight.work, RequestWork::Push(_)) || flight.is_unawaited();
+        if flight.left > 0 || !over {
+            return;
+        }
+        match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
+            Some((_, RequestWork::Push(push))) => {
+                if push.late {
+                    self.note_late(push.laid.table(), push.seq);
+                }
+                if let PushRows::Owned(rows) = push.values
+                    && self.spare.len() < SPARE_MAX
+                {
+                    self.spare.push(rows);
+                }
+            }
+            Some((false, RequestWork::Control(control)))
+                if matches!(control.kind(), ImagesFrame::KIND | RegionsFrame::KIND) =>
+            {
+                if let Err(error) = self.take_read_path(number, &control) {
+                    // A wrong description of the server's memory ends the link. Another attempt may bring a right one.
+                    let now = self.net.now();
+                    self.log_loss(number, &error.to_string(), now);
+                    self.end_link(number, error.to_string(), false, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, mut text: String) {
+        let peer = self.peers[number].name.clone();
+        if let Some(flight) = self.flights.at(request.index) {
+            if let RequestWork::Control(control) = &mut flight.work
+                && frames::is_of_opening(control.kind())
+            {
+                let refused = RefusedFrame { code: refusal as u16, kind: control.kind() };
+                control.answers[request.chunk as usize] =
+                    Some((refused.encode(0), control::seal(&RefusedV1 { text })));
+                return;
+            }
+            flight.failed = true;
+            if refusal == Refusal::Malformed && flight.is_f16(request.chunk as usize) {
+                text.push_str(
+                    ". A server older than this worker knows no f16: upgrade it, or leave --wire f16 out",
+                );
+            }
+        }
+        if self.flights.kind(request.index) == Some(SubscribeFrame::KIND) {
+            tracing::warn!(%peer, ?refusal, text, "rows of the cache are not kept fresh");
+            return self.follow_refused(number);
+        }
+        if self.flights.kind(request.index).is_some_and(frames::is_of_link) {
+            return self.read_path_refused(number, &text);
+        }
+        let what = match self.flights.at(request.index).map(|flight| &flight.work) {
+            Some(RequestWork::Pull(pull)) => {
+                format!("a pull from table {:?}", self.tables[pull.laid.table()].schema.name)
+            }
+            Some(RequestWork::Push(push)) => {
+                let row = push.laid.chunks()[request.chunk as usize].start;
+                let table = &self.tables[push.laid.table()].schema.name;
+                format!("push {}, from its row {row} on, to table {table:?}", push.seq)
+            }
+            _ => "a request".to_owned(),
+        };
+        let kind = refusal.name();
+        if self.refused.len() == SPARE_MAX {
+            tracing::error!(%peer, what, kind, text, "the server refused a request; earlier refusals wait to be reported");
+        } else {
+            // A call returns this error.
+            tracing::debug!(%peer, what, kind, text, "refused");
+            self.refused.push_back(WorkerError::Refused { peer, what, refusal, text });
+        }
+    }
+
+    /// Returns refusals; from time to time checks time limits and lost links.
+    fn check_limits(&mut self, now: Duration) -> Result<(), WorkerError> {
+        if let Some(error) = self.refused.pop_front() {
+            return Err(error);
+        }
+        let lost = self.peers.iter().any(|peer| peer.link.is_none() && peer.is_wanted());
+        if !lost && now < self.next_check {
+            return Ok(());
+        }
+        self.next_check = now + CHECK_EVERY;
+        self.excuse_own_sleep(now);
+        let waits = self.peers.iter().find_map(|peer| peer.steps.waits.as_ref());
+        self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
+        self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
+        self.ask_for_awaited(now)?;
+        for number in 0..self.peers.len() {
+            let peer = &self.peers[number];
+            if !peer.is_wanted() {
+                continue;
+            }
+            let silent = now.saturating_sub(peer.health.good_at.max(peer.health.linked_at));
+            if peer.requests.queue.is_empty() && peer.link.is_some() {
+                if silent >= peer.requests.credit.ping_after.min(self.heartbeat_every(number)) {
+                    self.ping(number, now)?;
+                }
+                continue;
+            }
+            if peer.link.is_some() && silent > self.config.stall_timeout {
+                let seconds = silent.as_secs_f64();
+                let why = format!("{} sent nothing for {seconds:.1} s while answers were due", peer.name);
+                tracing::warn!(why, "the worker makes a link again");
+                self.end_link(number, why, false, now);
+            }
+            if silent > PLACE_SILENCE {
+                self.look_for_owner(number);
+            }
+            self.try_connect(number)?;
+            // An unanswered ping loses the link, but no call waits for it.
+            let unawaited =
+                |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
+            if !self.peers[number].requests.queue.iter().all(unawaited) {
+                self.check_wait(number, self.net.now())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// While this process was stopped, or its program did other things, it could not hear any peer. That time does not
+    /// count as the peer's silence.
+    fn excuse_own_sleep(&mut self, now: Duration) {
+        let slept = now.saturating_sub(std::mem::replace(&mut self.checked_at, now));
+        if slept > OWN_SLEEP {
+            for peer in &mut self.peers {
+                peer.health.good_at = now.min(peer.health.good_at + slept);
+                peer.health.linked_at = now.min(peer.health.linked_at + slept);
+                peer.health.heard_at = now.min(peer.health.heard_at + slept);
+                peer.health.other_threads_at = peer.health.other_threads_at.map(|at| now.min(at + slept));
+            }
+        }
+    }
+
+    /// Pings a peer that has been silent for a while. A peer that does not answer is stalled.
+    pub(crate) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
+        let frame = UnsentFrame::new(&PingFrame {});
+        let ping = ControlInFlight { frame, answers: vec![None], ..ControlInFlight::default() };
+        let id = self.flights.add(RequestWork::Control(ping), 1, 0, now);
+        self.counters.pings.add(1);
+        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
+        self.send(number)
+    }
+}
