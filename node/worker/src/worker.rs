@@ -8,18 +8,15 @@ use crate::calls::awaited::AwaitedLink;
 use crate::config::worker_config::WorkerConfig;
 use crate::counters::{Counters, WorkerCounters};
 use crate::error::WorkerError;
-use crate::links::peer::Peer;
-use crate::links::replies::ReplyResult;
-use crate::reads::path_choice::PathChoices;
-use crate::requests::in_flight::InFlight;
-use crate::requests::keysets::KeptKeysets;
+use crate::links::keysets::KeptPulls;
+use crate::links::read_paths::{read_path_refused, request_read_path, take_read_path};
+use crate::links::state::{Arrived, Links};
+use crate::reads::row_reader::RowReader;
 use crate::requests::names::TableId;
-use crate::tables::table::WorkerTable;
-use gannet_transport::{Event, Net, Prng};
+use crate::requests::spare::SpareMemory;
+use crate::tables::table::Tables;
+use gannet_transport::{Net, Poll};
 use gannet_wire::incarnation::NEXT_INCARNATION;
-use gannet_wire::sharded_keys::ShardedKeys;
-use gannet_wire::spin::Spin;
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,41 +67,15 @@ use std::time::Duration;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Worker<N: Net> {
-    pub(crate) net: N,
-    pub(crate) config: WorkerConfig,
-    pub(crate) poll: N::Poll,
-    pub(crate) events: Vec<Event>,
-    pub(crate) peers: Vec<Peer<N::Stream>>,
-    /// Counts the changes of the layout of links.
-    pub(crate) layout: u64,
-    pub(crate) flights: InFlight,
-    pub(crate) tables: Vec<WorkerTable>,
-    pub(crate) counters: Arc<WorkerCounters>,
-    pub(crate) answers: Vec<ReplyResult>,
-    pub(crate) kept_pulls: VecDeque<KeptKeysets>,
-    /// Errors of pushes and pulls that were refused for good, until a call returns them.
-    pub(crate) refused: VecDeque<WorkerError>,
-    /// Memory of acknowledged pushes, for [`Worker::spare`].
-    pub(crate) spare: Vec<Vec<f32>>,
-    pub(crate) spare_cut: Arc<ShardedKeys>,
-    pub(crate) next_check: Duration,
-    pub(crate) next_place_lookup: Duration,
-    /// Servers whose owners the coordinator has named, if there is one.
-    pub(crate) places_found: usize,
-    /// The incarnation of the owner of each place, as the coordinator last said.
-    pub(crate) owners: HashMap<u32, u64>,
-    /// When time limits were last checked.
-    pub(crate) checked_at: Duration,
-    /// Memory for the slots where [`Worker::pull`] found rows.
-    pub(crate) found_slots: Vec<u32>,
-    pub(crate) next_receive: Duration,
-    pub(crate) paths: PathChoices,
-    pub(crate) spin: Spin,
-    /// The worker and clock that the log last said this one waits for, and when.
-    pub(crate) wait_logged_at: Option<(u32, u64, Duration)>,
-    /// Over which it asks whether a worker for which it waits is dead.
-    pub(crate) awaited_link: AwaitedLink<N>,
-    pub(crate) prng: Prng,
+    pub(crate) links: Links<N>,
+    pub(crate) tables: Tables,
+    /// How it reads rows itself.
+    pub(crate) reads: RowReader,
+    /// The keysets of the last pulls.
+    pub(crate) kept_pulls: KeptPulls,
+    pub(crate) spare: SpareMemory,
+    /// For whom it waits, and the link over which it asks whether they are dead.
+    pub(crate) awaited: AwaitedLink<N>,
 }
 
 impl<N: Net> Worker<N> {
@@ -134,62 +105,98 @@ impl<N: Net> Worker<N> {
                 Worker::allocate_incarnation_with_counters(net.clone(), &config, counters.clone())?;
             config.seed ^= config.incarnation;
         }
-        let (poll, checked_at) = (net.poll()?, net.now());
-        let (prng, spin) = (Prng::new(config.seed), Spin::new(config.spin));
         let mut worker = Worker {
-            prng,
-            net,
-            config,
-            poll,
-            events: Vec::new(),
-            peers: Vec::new(),
-            layout: 0,
-            flights: InFlight::new(counters.clone()),
-            tables: Vec::new(),
-            counters,
-            answers: Vec::new(),
-            kept_pulls: VecDeque::new(),
-            refused: VecDeque::new(),
-            spare: Vec::new(),
-            spare_cut: Arc::default(),
-            next_check: Duration::ZERO,
-            next_place_lookup: Duration::ZERO,
-            places_found: 0,
-            owners: HashMap::new(),
-            checked_at,
-            found_slots: Vec::new(),
-            next_receive: Duration::ZERO,
-            paths: PathChoices::default(),
-            spin,
-            wait_logged_at: None,
-            awaited_link: AwaitedLink::default(),
+            links: Links::new(net, config, counters)?,
+            tables: Tables::default(),
+            reads: RowReader::default(),
+            kept_pulls: KeptPulls::default(),
+            spare: SpareMemory::default(),
+            awaited: AwaitedLink::default(),
         };
-        for server in 0..worker.config.servers.len() {
-            worker.connect_server(server as u32)?;
+        for server in 0..worker.links.config.servers.len() {
+            worker.links.connect_server(&mut worker.tables, server as u32)?;
         }
         Ok(worker)
     }
 
+    /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
+    pub(crate) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
+        let begun = self.links.exchange(&mut self.tables, patience)?;
+        self.hand_on()?;
+        self.end_turn(begun)
+    }
+
+    /// Sends and receives what it can, without waiting. Returns whether there was anything.
+    pub(crate) fn receive(&mut self) -> Result<bool, WorkerError> {
+        let (begun, moved) = self.links.receive(&mut self.tables)?;
+        self.hand_on()?;
+        self.end_turn(begun).map(|()| moved)
+    }
+
+    /// Hands on what the links have brought, in its order, to what it is for.
+    fn hand_on(&mut self) -> Result<(), WorkerError> {
+        while let Some(arrived) = self.links.arrived.pop_front() {
+            match arrived {
+                Arrived::PushEnded { table, seq, late, rows } => {
+                    if let Some(group) = self.tables[table].group.as_mut().filter(|_| late) {
+                        group.late.push(seq);
+                    }
+                    self.spare.keep_pushed(rows);
+                }
+                Arrived::Waits { link } => self.awaited.log(&self.links, link),
+                Arrived::Opened { link } => request_read_path(&mut self.links, &self.tables, link)?,
+                Arrived::ReadPath { link, control } => {
+                    let choices = &mut self.reads.choices;
+                    let taken = take_read_path(&mut self.links, &self.tables, choices, link, &control);
+                    // A wrong description of the server's memory ends the link. Another attempt may bring a right one.
+                    if let Err(error) = taken {
+                        self.links.give_up(link, error.to_string());
+                    }
+                }
+                Arrived::ReadPathRefused { link, why } => read_path_refused(&mut self.links, link, &why),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a turn: returns refusals, and from time to time checks time limits, lost links and awaited workers.
+    fn end_turn(&mut self, begun: Duration) -> Result<(), WorkerError> {
+        let checked = self.check(begun);
+        self.links.poll.submit()?;
+        checked
+    }
+
+    fn check(&mut self, now: Duration) -> Result<(), WorkerError> {
+        if !self.links.begin_check(now)? {
+            return Ok(());
+        }
+        self.ask_for_awaited(now)?;
+        let checked = self.links.check(&mut self.tables, now);
+        self.hand_on()?;
+        checked
+    }
+
     /// What the worker has done so far.
     pub fn counters(&self) -> Counters {
-        self.counters.counters()
+        self.links.counters.counters()
     }
 
     /// Rows of pushes to this table that servers dropped, because a value was NaN, infinite or beyond the row type. The
     /// acknowledgement of a push reports them. [`Counters::not_finite`] is the sum over all tables.
     pub fn not_finite_rows(&self, table: TableId) -> u64 {
-        self.flights.not_finite_rows(table.0)
+        self.links.flights.not_finite_rows(table.0)
     }
 
     /// The worker's counters, which other threads can read while it runs.
     pub fn shared_counters(&self) -> Arc<WorkerCounters> {
-        self.counters.clone()
+        self.links.counters.clone()
     }
 
     /// The transport of the links: "tcp", "shm"; several if they differ, in the order in which the links were made.
     pub fn transport(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
-        for name in self.peers.iter().map(|peer| peer.session.transport).filter(|name| !name.is_empty()) {
+        for name in self.links.peers.iter().map(|peer| peer.session.transport).filter(|name| !name.is_empty())
+        {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -199,6 +206,6 @@ impl<N: Net> Worker<N> {
 
     /// Number of links: one to each thread of each server.
     pub fn links(&self) -> usize {
-        self.links_now().count()
+        self.links.wanted().count()
     }
 }

@@ -42,7 +42,7 @@ impl<N: Net> Worker<N> {
     /// missing row is unknown.
     pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
         let schema = &self.tables[table.0].schema;
-        let of_run = self.config.run.as_ref().map(|run| run.table(&rows.table));
+        let of_run = self.links.config.run.as_ref().map(|run| run.table(&rows.table));
         let named = of_run.as_ref().unwrap_or(&rows.table);
         if schema.name != *named || schema.read_floats(rows.read) != rows.floats {
             let table = &schema.name;
@@ -65,7 +65,7 @@ impl<N: Net> Worker<N> {
         rows.sharers.fetch_add(1, Relaxed);
         let sharer = rows.sharers_ever.fetch_add(1, Relaxed);
         let (next_follow, begun) = (Duration::ZERO, VecDeque::new());
-        self.paths.begin_cache(table.0, rows.config.staleness);
+        self.reads.choices.begin_cache(table.0, rows.config.staleness);
         self.tables[table.0].cache = Some(Caching { rows, sharer, next_follow, begun });
         Ok(())
     }
@@ -86,24 +86,24 @@ impl<N: Net> Worker<N> {
             return Ok(None);
         }
         let Some(caching) = &self.tables[table.0].cache else { return Ok(None) };
-        let (sharer, now) = (caching.sharer, self.net.now());
+        let (sharer, now) = (caching.sharer, self.links.net.now());
         let turn = caching.rows.turns.fetch_add(1, Relaxed) + 1;
         caching.rows.sketch.tick(turn);
-        self.counters.cache_rows.set(caching.rows.rows());
+        self.links.counters.cache_rows.set(caching.rows.rows());
         let active = caching.rows.config.active.is_some();
         // Receive answers that have come, so that their rows are not requested again.
-        if self.in_flight() || active {
+        if self.links.in_flight() || active {
             self.poll()?;
         }
         self.follow(table, now)?;
-        let at_us = self.net.now().as_micros() as u64;
+        let at_us = self.links.net.now().as_micros() as u64;
         if let Some(caching) = &mut self.tables[table.0].cache {
             caching.begun.push_back((at_us, turn));
             if caching.begun.len() > TURNS_REMEMBERED {
                 caching.begun.pop_front();
             }
         }
-        let (least, in_step) = (self.least(table, clock), clock.is_some());
+        let (least, in_step) = (self.tables.least(table.0, clock), clock.is_some());
         Ok(Some(CacheReader {
             sharer,
             turn,
@@ -120,15 +120,15 @@ impl<N: Net> Worker<N> {
     /// Whether a pull of `keys` rows, which begins now, goes through the table's cache. If not, the cache is empty
     /// afterwards: pushes need not look there.
     fn choose_cache(&mut self, table: TableId, keys: usize) -> bool {
-        let (of, now) = (ChoiceOf::cache(table.0), self.net.now());
-        self.paths.enter(now);
-        self.paths.begin_pull(of, keys, now);
-        let is_used = self.paths.quarters(of) > 0;
+        let (of, now) = (ChoiceOf::cache(table.0), self.links.net.now());
+        self.reads.choices.enter(now);
+        self.reads.choices.begin_pull(of, keys, now);
+        let is_used = self.reads.choices.quarters(of) > 0;
         let Some(caching) = &self.tables[table.0].cache else { return false };
         // Not only when a trial ends: the survey of another choice may have ended this one.
         if !is_used && caching.rows.rows() > 0 {
             caching.rows.forget_all();
-            self.counters.cache_rows.set(0);
+            self.links.counters.cache_rows.set(0);
         }
         is_used
     }
@@ -143,7 +143,7 @@ impl<N: Net> Worker<N> {
         pull: &CacheReader,
     ) -> Option<Box<LocalHits>> {
         let rows = self.tables[table.0].cache.as_ref()?.rows.clone();
-        let peer = &mut self.peers[chunk.peer as usize];
+        let peer = &mut self.links.peers[chunk.peer as usize];
         let followed = peer.followed_of(table.0);
         let (generation, swept) = (followed.generation(&rows), followed.swept);
         let reader = CacheReader {
@@ -169,9 +169,9 @@ impl<N: Net> Worker<N> {
         }
         let cached = CachedRows::new(peer.session.incarnation, &versions);
         near.lowest = (hits > 0 && pull.in_step).then_some(lowest);
-        self.counters.cache_hits.add(hits);
-        self.counters.cache_requested.add(near.keys.len() as u64);
-        self.counters.cache_held.add(cached.held() as u64);
+        self.links.counters.cache_hits.add(hits);
+        self.links.counters.cache_requested.add(near.keys.len() as u64);
+        self.links.counters.cache_held.add(cached.held() as u64);
         near.misses = Some(Box::new(CacheMisses { cached, rows, reader, versions, fills }));
         Some(Box::new(near))
     }

@@ -1,13 +1,11 @@
 //! How a worker keeps step with others over a table. Its clock counts its steps, and it tells the clock to every server
 //! thread behind the pushes of each step. Its pulls wait for slower workers.
 
-use crate::config::registrars::deciding_server;
 use crate::error::WorkerError;
-use crate::limits::{STEP_CREDIT_MIN, WAITS_LOGGED, WAITS_SILENCE};
-use crate::links::peer::Peer;
+use crate::links::read_paths::request_read_path;
+use crate::links::steps::too_large;
 use crate::requests::control::{ControlRequest, Recipients};
-use crate::requests::ids::Request;
-use crate::requests::in_flight::{ControlInFlight, PullPart, RequestWork};
+use crate::requests::in_flight::{ControlInFlight, PullPart};
 use crate::requests::names::TableId;
 use crate::requests::relayout::Relayout;
 use crate::tables::clock::TableClock;
@@ -18,10 +16,8 @@ use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::sync::{FenceFrame, JoinFrame, LeaveFrame, TickFrame};
 use gannet_wire::frames::unsent::UnsentFrame;
 use gannet_wire::messages::control;
-use gannet_wire::messages::control::{JoinedV1, WaitsV2};
+use gannet_wire::messages::control::JoinedV1;
 use gannet_wire::sync::{StepReduce, SyncConfig, SyncMode};
-use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A slow worker that this one waits for.
 ///
@@ -101,7 +97,7 @@ impl<N: Net> Worker<N> {
         let join = ControlRequest::with_payload(&JoinFrame { table: 0 }, Some(table), &payload);
         let mut clock = 0;
         for answer in self.ask_of_links(&join)? {
-            let peer = &mut self.peers[answer.link];
+            let peer = &mut self.links.peers[answer.link];
             let joined = control::open::<JoinedV1>(&answer.payload).map_err(|error| {
                 WorkerError::Protocol { peer: peer.name.clone(), what: error.to_string() }
             })?;
@@ -110,8 +106,8 @@ impl<N: Net> Worker<N> {
             clock = clock.max(joined.clock);
         }
         self.tables[table.0].group = Some(TableClock { sync, clock, open: false, late: Vec::new() });
-        let links: Vec<usize> = self.links_now().collect();
-        links.into_iter().try_for_each(|link| self.check_credit(link))?;
+        let links: Vec<usize> = self.links.wanted().collect();
+        links.into_iter().try_for_each(|link| self.links.peers[link].check_credit(&self.tables))?;
         // In groups with a lower clock this worker has no pushes for the steps up to it.
         self.send_clock(table, clock, true)?;
         Ok(clock)
@@ -185,8 +181,12 @@ impl<N: Net> Worker<N> {
 
     /// The worker that this one waits for, as the servers last reported. [`WaitingFor`] has an example.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
-        let lowest =
-            self.peers.iter().filter_map(|peer| peer.steps.waits.as_ref()).min_by_key(|waits| waits.clock);
+        let lowest = self
+            .links
+            .peers
+            .iter()
+            .filter_map(|peer| peer.steps.waits.as_ref())
+            .min_by_key(|waits| waits.clock);
         lowest.map(|waits| WaitingFor { rank: waits.rank, clock: waits.clock, here: waits.here })
     }
 
@@ -197,72 +197,29 @@ impl<N: Net> Worker<N> {
 
     /// Tells every server thread this worker's clock.
     fn send_clock(&mut self, table: TableId, clock: u64, skip: bool) -> Result<(), WorkerError> {
-        self.counters.clock.set(clock);
+        self.links.counters.clock.set(clock);
         self.request_all(table, &TickFrame { table: 0, clock, skip })
     }
 
     /// Queues a request to every server thread. No call waits for the answers.
     fn request_all(&mut self, table: TableId, frame: &impl FrameKind) -> Result<(), WorkerError> {
-        let (now, links) = (self.net.now(), self.links_now().collect::<Vec<_>>());
-        let (frame, table, answers) = (UnsentFrame::new(frame), Some(table.0), vec![None; links.len()]);
-        let control = ControlInFlight { frame, table, answers, ..ControlInFlight::default() };
-        let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
-        for (chunk, number) in links.into_iter().enumerate() {
-            let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
-            self.peers[number].enqueue(request, now);
-            self.send(number)?;
-        }
-        Ok(())
+        let (now, links) = (self.links.net.now(), self.links.wanted().collect::<Vec<_>>());
+        let (frame, table) = (UnsentFrame::new(frame), Some(table.0));
+        let control = ControlInFlight { frame, table, ..ControlInFlight::default() };
+        self.links.post(control, &links, now).map(drop)
     }
 
     /// If no synchronous step is open any longer, sends the requests for read paths that it delayed.
     fn end_step(&mut self) -> Result<(), WorkerError> {
-        if self.is_in_step() {
+        if self.tables.is_in_step() {
             return Ok(());
         }
-        for number in 0..self.peers.len() {
-            if std::mem::take(&mut self.peers[number].steps.pushed).0 > 0 {
-                self.request_read_path(number)?;
+        for number in 0..self.links.peers.len() {
+            if std::mem::take(&mut self.links.peers[number].steps.pushed).0 > 0 {
+                request_read_path(&mut self.links, &self.tables, number)?;
             }
         }
         Ok(())
-    }
-
-    fn is_in_step(&self) -> bool {
-        self.tables.iter().any(|table| table.group.as_ref().is_some_and(|group| group.open))
-    }
-
-    /// Fails in the middle of a synchronous step, because the answer would wait for its end.
-    pub(crate) fn must_have_ticked(&self, what: &str) -> Result<(), WorkerError> {
-        if self.is_in_step() {
-            let text =
-                format!("{what} in the middle of a synchronous step would wait for ever: call tick first");
-            return Err(WorkerError::Call(text));
-        }
-        Ok(())
-    }
-
-    /// How often the thread behind this link must hear of this worker while it keeps step. The deciding thread would
-    /// otherwise take a worker for dead that waits elsewhere.
-    pub(crate) fn heartbeat_every(&self, link: usize) -> Duration {
-        let peer = &self.peers[link];
-        if peer.thread != 0
-            || deciding_server(&self.config) != Some(&peer.addr) && self.config.places.is_none()
-        {
-            return Duration::MAX;
-        }
-        let timeouts = self.tables.iter().filter_map(|table| table.group.as_ref());
-        timeouts.map(|group| group.sync.worker_timeout / 3).min().unwrap_or(Duration::MAX)
-    }
-
-    /// How long a server may be silent. A server at which a worker waits for others reports that in time.
-    pub(crate) fn patience(&self) -> Duration {
-        let waits = |clock: &TableClock| clock.sync.mode != SyncMode::Asp;
-        let least = match self.tables.iter().any(|table| table.group.as_ref().is_some_and(waits)) {
-            true => WAITS_SILENCE,
-            false => Duration::ZERO,
-        };
-        self.config.peer_timeout.max(least)
     }
 
     /// Begins a push. Returns `true` if it belongs to a synchronous step, whose pushes must all be in flight at once.
@@ -271,8 +228,8 @@ impl<N: Net> Worker<N> {
             return Ok(false);
         };
         let was_open = std::mem::replace(&mut group.open, true);
-        if was_open && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
-            return Err(too_large(0, self.flights.bytes as u64 + bytes as u64));
+        if was_open && self.links.flights.bytes + bytes > self.links.config.in_flight_bytes_max {
+            return Err(too_large(0, self.links.flights.bytes as u64 + bytes as u64));
         }
         Ok(true)
     }
@@ -281,85 +238,11 @@ impl<N: Net> Worker<N> {
     pub(crate) fn count_step_push(&mut self, laid: &Relayout, floats: usize) -> Result<(), WorkerError> {
         let mut most: (usize, u64) = (0, 0);
         for chunk in laid.chunks() {
-            let peer = &mut self.peers[chunk.peer as usize];
-            peer.steps.pushed.0 += 1;
-            peer.steps.pushed.1 += u64::from(chunk.len) * (8 + 4 * floats as u64);
-            let over = peer.steps.pushed.0 > peer.requests.credit.frames / 2
-                || peer.steps.pushed.1 > peer.requests.credit.bytes / 2;
-            if over && peer.link.is_some() && peer.steps.pushed.0 > 1 {
-                most = most.max(peer.steps.pushed);
-            }
+            let bytes = u64::from(chunk.len) * (8 + 4 * floats as u64);
+            let over = self.links.peers[chunk.peer as usize].count_step_push(bytes);
+            most = most.max(over.unwrap_or_default());
         }
         if most == (0, 0) { Ok(()) } else { Err(too_large(most.0, most.1)) }
-    }
-
-    /// Counts again which requests of the open step go over a new link. A server acknowledges a step only when it has
-    /// all of it, so a step that exceeds the link's credit would wait for ever. That can happen when one thread now
-    /// owns the shards of several.
-    pub(crate) fn recount_step(&mut self, number: usize) -> Result<(), WorkerError> {
-        self.check_credit(number)?;
-        let in_step = self.is_in_step();
-        let Worker { peers, flights, tables, .. } = self;
-        let peer = &mut peers[number];
-        let is_bsp =
-            |table: usize| tables[table].group.as_ref().is_some_and(|group| group.sync.mode.is_bsp());
-        let mut step: (usize, u64) = (0, 0);
-        for request in &peer.requests.queue {
-            match flights.at(request.index).map(|flight| &flight.work) {
-                Some(RequestWork::Push(push)) if is_bsp(push.laid.table()) => {
-                    step = (step.0 + 1, step.1 + u64::from(request.bytes));
-                    if step.0 > 1
-                        && (step.0 >= peer.requests.credit.frames || step.1 > peer.requests.credit.bytes)
-                    {
-                        return Err(too_large(step.0, step.1));
-                    }
-                }
-                Some(RequestWork::Control(control)) if control.kind() == TickFrame::KIND => step = (0, 0),
-                _ => {}
-            }
-        }
-        peer.steps.pushed = if in_step { step } else { (0, 0) };
-        Ok(())
-    }
-
-    /// Refuses a link on which no synchronous step can be made.
-    fn check_credit(&self, number: usize) -> Result<(), WorkerError> {
-        let peer = &self.peers[number];
-        let is_bsp = |clock: &TableClock| clock.sync.mode.is_bsp();
-        let is_in_bsp = self.tables.iter().any(|table| table.group.as_ref().is_some_and(is_bsp));
-        if is_in_bsp && peer.link.is_some() && peer.requests.credit.frames < STEP_CREDIT_MIN {
-            let (name, frames) = (&peer.name, peer.requests.credit.frames);
-            return Err(WorkerError::Call(format!(
-                "a job in synchronous steps (--sync bsp) needs {STEP_CREDIT_MIN} requests in flight, and {name} allows \
-                 {frames}: start it with --credit-requests {STEP_CREDIT_MIN} or more"
-            )));
-        }
-        Ok(())
-    }
-
-    /// The clock of a pull, if the worker has joined.
-    pub(crate) fn pull_clock(&self, table: TableId, ahead: u64) -> Result<Option<u64>, WorkerError> {
-        self.must_have_ticked("a pull")?;
-        let Some(group) = &self.tables[table.0].group else { return Ok(None) };
-        if ahead > group.sync.mode.ahead_max() {
-            let text = format!(
-                "a pull {ahead} steps ahead of its worker would wait for that worker: {} allows {}",
-                group.sync.mode.name(),
-                group.sync.mode.ahead_max()
-            );
-            return Err(WorkerError::Call(text));
-        }
-        Ok(Some(group.clock + ahead))
-    }
-
-    /// The clock that the slowest worker must have for a pull at `clock`.
-    pub(crate) fn least(&self, table: TableId, clock: Option<u64>) -> u64 {
-        let Some((group, clock)) = self.tables[table.0].group.as_ref().zip(clock) else { return 0 };
-        match group.sync.mode {
-            SyncMode::Asp => 0,
-            SyncMode::Ssp(bound) => clock.saturating_sub(u64::from(bound)),
-            SyncMode::Bsp(_) => clock,
-        }
     }
 
     /// Notes the clock that the answer to a pull reported, and counts how far the slowest worker was behind. A worker
@@ -373,7 +256,7 @@ impl<N: Net> Worker<N> {
         let Some(clock) = clock else { return Ok(None) };
         let lowest = parts.iter().filter_map(|part| part.lowest).min();
         if let Some(lowest) = lowest {
-            self.counters.behind.observe(clock.saturating_sub(lowest));
+            self.links.counters.behind.observe(clock.saturating_sub(lowest));
         }
         let furthest = parts.iter().filter_map(|part| part.lowest).max().unwrap_or(0);
         if let Some(group) = &mut self.tables[table.0].group
@@ -388,43 +271,6 @@ impl<N: Net> Worker<N> {
         Ok(lowest)
     }
 
-    /// Notes a push with rows that came too late.
-    pub(crate) fn note_late(&mut self, table: usize, seq: u64) {
-        if let Some(group) = &mut self.tables[table].group {
-            group.late.push(seq);
-        }
-    }
-
-    /// Logs which worker a request waits for, as a server reports.
-    pub(crate) fn log_wait(&mut self, number: usize) {
-        let now = self.net.now();
-        let peer = &self.peers[number];
-        let Some(waits) = &peer.steps.waits else { return };
-        let WaitsV2 { rank, clock, here, .. } = *waits;
-        let logged = self.wait_logged_at.filter(|logged| (logged.0, logged.1) == (rank, clock));
-        if logged.is_none_or(|(_, _, at)| now.saturating_sub(at) >= WAITS_LOGGED) {
-            self.wait_logged_at = Some((rank, clock, now));
-            tracing::warn!(server = %peer.name, connected = here, "waiting for worker {rank}, which is at clock {clock}");
-        }
-    }
-
-    /// For whom requests over each table wait, as the servers last reported. A worker whose link was lost may wait for
-    /// itself, until a server has its last step. It asks nobody whether it is dead.
-    pub(crate) fn awaited(&self) -> BTreeSet<(usize, u32, u64, u64)> {
-        let waits = |peer: &Peer<N::Stream>| {
-            let waits = peer.steps.waits.as_ref()?;
-            let table = peer.session.tables.iter().position(|&table| table == waits.table)?;
-            let own = self.tables[table].group.as_ref().map(|group| group.sync.rank);
-            (own != Some(waits.rank)).then_some((table, waits.rank, waits.pusher, waits.incarnation))
-        };
-        self.peers.iter().filter_map(waits).collect()
-    }
-
-    /// Whether the workers that keep step over a table need each of them.
-    pub(crate) fn needs_all(&self, table: usize) -> bool {
-        self.tables[table].group.as_ref().is_some_and(|group| group.sync.strict)
-    }
-
     /// Has every server refuse what an incarnation of a worker, and those before it, push to a table. Returns when all
     /// do.
     ///
@@ -436,12 +282,4 @@ impl<N: Net> Worker<N> {
         let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
         self.ask(&ControlRequest::about(table, &fence), Recipients::All).map(|_| ())
     }
-}
-
-/// The error of a step with more in flight than the credit allows.
-fn too_large(requests: usize, bytes: u64) -> WorkerError {
-    WorkerError::Call(format!(
-        "a synchronous step pushes {requests} requests of {bytes} bytes to one server thread, which is more than half \
-         of what may be under way: a smaller --batch, more servers or threads, or a larger --credit-requests of theirs helps"
-    ))
 }

@@ -4,8 +4,8 @@ use crate::error::WorkerError;
 use crate::limits::IDLE_PINGS;
 use crate::links::peer::Peer;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
-use crate::requests::ids::{InFlightId, Request};
-use crate::requests::in_flight::{ControlInFlight, RequestWork};
+use crate::requests::ids::InFlightId;
+use crate::requests::in_flight::ControlInFlight;
 use crate::worker::Worker;
 use bytemuck::cast_slice;
 use gannet_transport::{Net, Poll};
@@ -46,32 +46,22 @@ impl<N: Net> Worker<N> {
     /// From now on the server at address `from` is at address `to`. The worker makes the links to it again, and sends
     /// unacknowledged requests again.
     pub fn replace_server(&mut self, from: &str, to: &str) {
-        let all = 0..self.config.servers.len();
-        let moved: Vec<usize> = all.filter(|server| self.config.servers[*server] == from).collect();
-        moved.into_iter().for_each(|server| self.move_server(server, to));
-    }
-
-    /// From now on this server is at address `to`.
-    pub(crate) fn move_server(&mut self, server: usize, to: &str) {
-        let now = self.net.now();
-        let from = std::mem::replace(&mut self.config.servers[server], to.to_owned());
-        for peer in self.peers.iter_mut().filter(|peer| peer.server as usize == server) {
-            peer.replace(to);
-            peer.lose(format!("{from} is replaced by {to}"), &mut self.flights, &self.counters, now);
-        }
+        let all = 0..self.links.config.servers.len();
+        let moved: Vec<usize> = all.filter(|server| self.links.config.servers[*server] == from).collect();
+        moved.into_iter().for_each(|server| self.links.move_server(server, to));
     }
 
     /// The links to the backup, as they are now.
     #[doc(hidden)]
     pub fn backup_links(&self) -> BackupLinks {
-        let incarnation = self.peers[0].session.incarnation;
-        BackupLinks { threads: self.links_now().count(), layout: self.layout, incarnation }
+        let incarnation = self.links.peers[0].session.incarnation;
+        BackupLinks { threads: self.links.wanted().count(), layout: self.links.layout, incarnation }
     }
 
     /// Wakes this worker while it waits.
     #[doc(hidden)]
     pub fn waker(&self) -> N::Waker {
-        self.poll.waker()
+        self.links.poll.waker()
     }
 
     /// Sends a block to a thread of the backup.
@@ -92,14 +82,9 @@ impl<N: Net> Worker<N> {
                 (UnsentFrame::new(&frame), cast_slice(&words).to_vec())
             }
         };
-        let (now, bytes) = (self.net.now(), payload.len());
-        let control =
-            ControlInFlight { frame, payloads: vec![payload], answers: vec![None], ..Default::default() };
-        let id = self.flights.add(RequestWork::Control(control), 1, bytes, now);
-        let request = Request { index: id.index, chunk: 0, push: false, bytes: bytes as u32 };
-        self.peers[thread].enqueue(request, now);
-        self.send(thread)?;
-        Ok(BlockRequest(id))
+        let (now, bytes) = (self.links.net.now(), payload.len());
+        let control = ControlInFlight { frame, payloads: vec![payload], ..ControlInFlight::default() };
+        self.links.post_on(thread, control, bytes, now).map(BlockRequest)
     }
 
     /// Waits until something has happened, at most for `patience`.
@@ -110,8 +95,8 @@ impl<N: Net> Worker<N> {
     pub fn wait_for_blocks(&mut self, links: BackupLinks, patience: Duration) -> Result<(), WorkerError> {
         self.pump(patience)?;
         self.check_idle_links()?;
-        let other = self.layout != links.layout;
-        match self.peers.iter().find(|peer| peer.session.incarnation != links.incarnation || other) {
+        let other = self.links.layout != links.layout;
+        match self.links.peers.iter().find(|peer| peer.session.incarnation != links.incarnation || other) {
             None => Ok(()),
             Some(peer) => Err(WorkerError::Protocol {
                 peer: peer.name.clone(),
@@ -123,17 +108,17 @@ impl<N: Net> Worker<N> {
     /// Notices a backup that dies while nothing is under way. Otherwise it would stay in the set of backups, and the
     /// next command would wait for it for the whole time limit, after all that the same death has delayed before.
     fn check_idle_links(&mut self) -> Result<(), WorkerError> {
-        let now = self.net.now();
-        for number in 0..self.peers.len() {
-            let Peer { link, health, requests, .. } = &self.peers[number];
+        let now = self.links.net.now();
+        for number in 0..self.links.peers.len() {
+            let Peer { link, health, requests, .. } = &self.links.peers[number];
             let silent = now.saturating_sub(health.good_at.max(health.linked_at));
-            if !self.peers[number].is_wanted() {
+            if !self.links.peers[number].is_wanted() {
                 continue;
             }
             if link.is_none() || !requests.queue.is_empty() {
-                self.check_wait(number, now)?;
-            } else if silent >= self.config.peer_timeout / IDLE_PINGS {
-                self.ping(number, now)?;
+                self.links.check_wait(&self.tables, number, now)?;
+            } else if silent >= self.links.config.peer_timeout / IDLE_PINGS {
+                self.links.ping(number, now)?;
             }
         }
         Ok(())
@@ -142,7 +127,7 @@ impl<N: Net> Worker<N> {
     /// Whether a block is acknowledged. If so, the request is over.
     #[doc(hidden)]
     pub fn finish_block(&mut self, BlockRequest(id): BlockRequest) -> bool {
-        let over = self.flights.get(id).is_some_and(|flight| flight.left == 0);
-        over && self.flights.take(id.index).is_some()
+        let over = self.links.flights.get(id).is_some_and(|flight| flight.left == 0);
+        over && self.links.flights.take(id.index).is_some()
     }
 }

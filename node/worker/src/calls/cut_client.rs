@@ -10,7 +10,6 @@ use gannet_wire::limits::{CUT_BYTES_MAX, CUT_MESSAGE_BYTES_MAX, CUT_PART_BYTES};
 use gannet_wire::messages::control;
 use gannet_wire::messages::cuts::{CutActionV1, CutReplyV1, CutRequestV1};
 use gannet_wire::sharded_keys::ShardedKeys;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 impl<N: Net> Worker<N> {
@@ -41,7 +40,7 @@ impl<N: Net> Worker<N> {
                 whole.extend(bytes);
                 if left.saturating_add(whole.len() as u64) > CUT_BYTES_MAX as u64 {
                     let what = format!("a reply about a cut of more than {CUT_BYTES_MAX} bytes");
-                    return Err(WorkerError::Protocol { peer: self.peers[link].name.clone(), what });
+                    return Err(self.links.nonsense(link, what));
                 }
                 reply = match left {
                     0 => self.open_cut(link, &std::mem::take(&mut whole))?,
@@ -59,14 +58,14 @@ impl<N: Net> Worker<N> {
         payload: &[u8],
         link: Option<usize>,
     ) -> Result<Vec<(usize, CutReplyV1)>, WorkerError> {
-        let threads = link.map_or_else(|| self.all_threads(), |link| vec![link]);
-        let to = match link.is_some() || self.config.places.is_some() {
+        let threads = link.map_or_else(|| self.links.all_threads(), |link| vec![link]);
+        let to = match link.is_some() || self.links.config.places.is_some() {
             true => Recipients::Links(&threads),
             false => Recipients::All,
         };
         let make = |_: usize, _: u32| payload.to_vec();
         let replies = self.ask(&ControlRequest::with_payload(&CutFrame {}, None, &make), to)?;
-        let wanted = if link.is_some() { 1 } else { self.all_threads().len() };
+        let wanted = if link.is_some() { 1 } else { self.links.all_threads().len() };
         if replies.len() != wanted {
             return Err(WorkerError::Call(format!(
                 "{} of {wanted} server threads answered a step of a checkpoint: a server restarted meanwhile; begin \
@@ -80,18 +79,7 @@ impl<N: Net> Worker<N> {
     }
 
     fn open_cut(&self, link: usize, payload: &[u8]) -> Result<CutReplyV1, WorkerError> {
-        control::open(payload).map_err(|error| WorkerError::Protocol {
-            peer: self.peers[link].name.clone(),
-            what: error.to_string(),
-        })
-    }
-
-    /// A link to each thread of each server. A server that has several places has links for each of them.
-    fn all_threads(&self) -> Vec<usize> {
-        let mut seen = HashSet::new();
-        let mut is_first =
-            |link: &usize| seen.insert((self.peers[*link].addr.as_str(), self.peers[*link].thread));
-        self.links_now().filter(|link| is_first(link)).collect()
+        control::open(payload).map_err(|error| self.links.nonsense(link, error.to_string()))
     }
 
     /// Waits for earlier pushes to the table that have rows on a link where this batch has none. So whoever has the
@@ -103,22 +91,22 @@ impl<N: Net> Worker<N> {
         cut: &Arc<ShardedKeys>,
     ) -> Result<(), WorkerError> {
         let laid = self.laid(table, cut.clone());
-        let mut has = vec![false; self.peers.len()];
+        let mut has = vec![false; self.links.peers.len()];
         laid.chunks().iter().filter(|chunk| chunk.len > 0).for_each(|chunk| has[chunk.peer as usize] = true);
-        if self.links_now().all(|link| has[link]) {
+        if self.links.wanted().all(|link| has[link]) {
             return Ok(());
         }
-        while self.flights.has_push_elsewhere(table.0, &has) {
-            self.pump(self.config.peer_timeout)?;
+        while self.links.flights.has_push_elsewhere(table.0, &has) {
+            self.pump(self.links.config.peer_timeout)?;
         }
         Ok(())
     }
 
     /// Waits, and keeps the links alive.
     pub(crate) fn cut_wait(&mut self, time: std::time::Duration) -> Result<(), WorkerError> {
-        let until = self.net.now() + time;
-        while self.net.now() < until {
-            self.pump(until.saturating_sub(self.net.now()))?;
+        let until = self.links.net.now() + time;
+        while self.links.net.now() < until {
+            self.pump(until.saturating_sub(self.links.net.now()))?;
         }
         Ok(())
     }

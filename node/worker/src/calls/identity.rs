@@ -3,8 +3,8 @@
 
 use crate::error::WorkerError;
 use crate::limits::PLACE_LOOKUP_EVERY;
-use crate::links::attempts::refused;
 use crate::links::peer::Peer;
+use crate::links::refused::refused;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::names::TableId;
 use crate::tables::births;
@@ -45,14 +45,14 @@ impl<N: Net> Worker<N> {
         schema: &Schema,
         shards: ShardCount,
     ) -> Result<OpenedTable, WorkerError> {
-        let begun = self.net.now();
+        let begun = self.links.net.now();
         loop {
             let why = match self.try_to_open(schema, shards)? {
                 OpenAttempt::Opened(opened) => return Ok(*opened),
                 OpenAttempt::Again(why) => why,
             };
-            let waited = self.net.now().saturating_sub(begun);
-            if waited > self.config.peer_timeout {
+            let waited = self.links.net.now().saturating_sub(begun);
+            if waited > self.links.config.peer_timeout {
                 let (table, seconds) = (&schema.name, waited.as_secs_f64());
                 return Err(WorkerError::Identity(format!(
                     "table {table:?} could not be opened in {seconds:.1} s (--peer-timeout): {why}"
@@ -62,24 +62,24 @@ impl<N: Net> Worker<N> {
     }
 
     fn try_to_open(&mut self, schema: &Schema, shards: ShardCount) -> Result<OpenAttempt, WorkerError> {
-        let servers = self.config.servers.len();
+        let servers = self.links.config.servers.len();
         let before = self.links_as_they_are();
-        let fronts: Vec<usize> = self.links_now().filter(|&n| self.peers[n].thread == 0).collect();
+        let fronts: Vec<usize> = self.links.wanted().filter(|&n| self.links.peers[n].thread == 0).collect();
         let held = self.held_by_all(schema, &fronts)?;
         let incarnations: Vec<u64> =
-            fronts.iter().map(|&front| self.peers[front].session.incarnation).collect();
+            fronts.iter().map(|&front| self.links.peers[front].session.incarnation).collect();
         if let Some(why) = self.link_change(&before) {
             return Ok(OpenAttempt::Again(why));
         }
-        if self.config.places.is_some() && are_of_two_tables(&held) {
+        if self.links.config.places.is_some() && are_of_two_tables(&held) {
             // A server of the generation before ends when it learns of the new one.
             self.pump(PLACE_LOOKUP_EVERY)?;
             let why = "its servers hold two tables: the job goes back to a checkpoint, and not all servers have done so: start \
                        those that have ended";
             return Ok(OpenAttempt::Again(why.into()));
         }
-        let schema = &shards.of(schema, &held, self.links_now().count());
-        let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.config.servers, &held)?;
+        let schema = &shards.of(schema, &held, self.links.wanted().count());
+        let TablePlan { uid, places, empty, confirmed } = plan(schema, &self.links.config.servers, &held)?;
         let births = vec![0; schema.shards as usize];
         let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
         let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };
@@ -90,7 +90,9 @@ impl<N: Net> Worker<N> {
             // table, no worker has pushed before the other servers make their shards.
             // With a coordinator, their places are that order.
             let mut order: Vec<usize> = (0..servers).collect();
-            let addr = |server: usize| self.config.places.is_none().then(|| &self.config.servers[server]);
+            let addr = |server: usize| {
+                self.links.config.places.is_none().then(|| &self.links.config.servers[server])
+            };
             order.sort_by_key(|&server| (held[server].is_none(), addr(server)));
             for one in order {
                 let request = opened.request_in(schema, one, make_in(one));
@@ -106,7 +108,7 @@ impl<N: Net> Worker<N> {
                 }
             }
         }
-        let all: Vec<usize> = self.links_now().collect();
+        let all: Vec<usize> = self.links.wanted().collect();
         let request = |_: usize, server: u32| {
             let server = server as usize;
             opened.request_in(schema, server, make_in(server))
@@ -133,19 +135,19 @@ impl<N: Net> Worker<N> {
 
     /// Says which link has been made again since. Answers from before may be those of another incarnation.
     fn link_change(&self, before: &Links) -> Option<String> {
-        if self.layout != before.layout {
+        if self.links.layout != before.layout {
             return Some("a server came back with another number of threads".into());
         }
         let same = |peer: &Peer<_>, epoch: u64| peer.link.is_some() && peer.session.epoch == epoch;
-        let mut links = self.links_now().map(|link| &self.peers[link]).zip(&before.epochs);
+        let mut links = self.links.wanted().map(|link| &self.links.peers[link]).zip(&before.epochs);
         let other = links.find(|&(peer, &epoch)| !same(peer, epoch));
         other.map(|(peer, _)| format!("the link to {} was made again meanwhile", peer.name))
     }
 
     /// The present links, for comparison with later ones.
     fn links_as_they_are(&self) -> Links {
-        let epochs = self.links_now().map(|link| self.peers[link].session.epoch).collect();
-        Links { layout: self.layout, epochs }
+        let epochs = self.links.wanted().map(|link| self.links.peers[link].session.epoch).collect();
+        Links { layout: self.links.layout, epochs }
     }
 
     /// What each server holds of a table, as they answer one after another.
@@ -160,7 +162,8 @@ impl<N: Net> Worker<N> {
     /// What each server holds of a table.
     fn identify(&mut self, schema: &Schema, fronts: &[usize]) -> Result<Vec<Option<HeldV1>>, WorkerError> {
         // With a coordinator each address is that of a place, and a server can have several places.
-        let servers = if self.config.places.is_some() { self.config.servers.len() as u32 } else { 0 };
+        let servers =
+            if self.links.config.places.is_some() { self.links.config.servers.len() as u32 } else { 0 };
         let request = |_: usize, server: u32| {
             control::seal_as(2, &IdentifyV2 { table: schema.name.clone(), server, servers })
         };
@@ -169,7 +172,7 @@ impl<N: Net> Worker<N> {
             Recipients::Links(fronts),
         )?;
         let held = answers.iter().map(|ControlReply { link, head, payload: answer }| {
-            let peer = &self.peers[*link].name;
+            let peer = &self.links.peers[*link].name;
             if head.kind == RefusedFrame::KIND {
                 return Err(refused(peer, IdentifyFrame::KIND, head, answer));
             }
@@ -194,7 +197,7 @@ impl<N: Net> Worker<N> {
         }
         let mut all = Vec::new();
         for ControlReply { link, head, payload: answer } in answers {
-            let peer = &self.peers[*link].name;
+            let peer = &self.links.peers[*link].name;
             match head.kind {
                 RefusedFrame::KIND => match refused(peer, OpenTableFrame::KIND, head, answer) {
                     error @ WorkerError::Refused { refusal: Refusal::Identity, .. } => {
@@ -222,8 +225,8 @@ impl<N: Net> Worker<N> {
         answers: &[(usize, TableOpenedV4)],
     ) -> Result<(), WorkerError> {
         for (link, answer) in answers {
-            let peer = &self.peers[*link];
-            let (want, shards) = (opened.shards(peer), told(answer, opened.births.len()));
+            let peer = &self.links.peers[*link];
+            let (want, shards) = (opened.shards(peer.thread()), told(answer, opened.births.len()));
             if shards.as_ref() != Some(&want) || answer.uid != opened.uid.0 {
                 let (shards, births) = (&answer.shards, answer.births.len());
                 let what = format!("shards {shards:?} with {births} births, not {want}, or another table id");
@@ -243,10 +246,10 @@ impl<N: Net> Worker<N> {
         opened: &OpenedAs,
         answers: &[(usize, TableOpenedV4)],
     ) -> Result<(), WorkerError> {
-        let server = |link: usize| self.peers[link].server as usize;
+        let server = |link: usize| self.links.peers[link].server as usize;
         let told: Vec<_> = answers.iter().map(|(link, answer)| (server(*link), answer.all_births)).collect();
         let (all_births, own) = (births::in_one(&opened.births), |server| opened.of_server(server));
-        births::must_be_together(table, &self.config.servers, all_births, &told, own)
+        births::must_be_together(table, &self.links.config.servers, all_births, &told, own)
     }
 
     /// Tells the servers that do not know it that all servers have made their shards. Returns why to try again, if that
@@ -271,7 +274,7 @@ impl<N: Net> Worker<N> {
         let refusal = answers.iter().find(|answer| answer.head.kind == RefusedFrame::KIND);
         // The server has restarted: ask again what it holds.
         Ok(refusal.map(|ControlReply { link, head, payload }| {
-            refused(&self.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
+            refused(&self.links.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
         }))
     }
 
@@ -283,7 +286,7 @@ impl<N: Net> Worker<N> {
     pub fn table_record(&self, table: TableId) -> TableRecord {
         let table = &self.tables[table.0];
         let opened = &table.opened;
-        let holders = self.config.servers.iter().enumerate().flat_map(|(server, addr)| {
+        let holders = self.links.config.servers.iter().enumerate().flat_map(|(server, addr)| {
             let holder = |run: Range<u32>| ShardHolder { addr: addr.clone(), first: run.start, end: run.end };
             opened.of_server(server).runs().into_iter().map(holder).collect::<Vec<_>>()
         });

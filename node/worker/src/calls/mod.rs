@@ -8,7 +8,6 @@ pub(crate) mod cut_client;
 pub(crate) mod identity;
 pub(crate) mod one_sided;
 pub(crate) mod pipeline;
-pub(crate) mod read_paths;
 pub(crate) mod saved_rows;
 pub(crate) mod shares;
 pub(crate) mod simple;

@@ -4,6 +4,7 @@ use crate::config::worker_config::OneSided;
 use crate::error::WorkerError;
 use crate::limits::LEASE_PINGS;
 use crate::links::peer::Peer;
+use crate::links::read_paths::refresh_read_paths;
 use crate::reads::one_sided::{ReadPath, known};
 use crate::reads::path_choice::{ALL_QUARTERS, ChoiceOf};
 use crate::reads::spec::{PullSpec, ReadPathChoice};
@@ -24,12 +25,12 @@ impl<N: Net> Worker<N> {
     pub fn read_path_choice(&self, table: TableId, kept: bool) -> ReadPathChoice {
         let of = ChoiceOf::reads(table.0, kept);
         let readable = self.is_readable(table.0);
-        let share = match self.config.one_sided {
+        let share = match self.links.config.one_sided {
             _ if !readable => 0.0,
             OneSided::Always => 1.0,
-            _ => f32::from(self.paths.quarters(of)) / f32::from(ALL_QUARTERS),
+            _ => f32::from(self.reads.choices.quarters(of)) / f32::from(ALL_QUARTERS),
         };
-        let settled = self.config.one_sided != OneSided::Auto || self.paths.is_settled(of);
+        let settled = self.links.config.one_sided != OneSided::Auto || self.reads.choices.is_settled(of);
         ReadPathChoice { readable, share, settled }
     }
 
@@ -42,13 +43,13 @@ impl<N: Net> Worker<N> {
         keep: bool,
         clock: Option<u64>,
     ) -> PullSpec {
-        let least = self.least(table, clock);
+        let least = self.tables.least(table.0, clock);
         PullSpec { table: table.0, read, segments, floats, keep, least }
     }
 
     /// Whether some rows of the table can be read without a request.
     fn is_readable(&self, table: usize) -> bool {
-        let linked = self.peers.iter().filter(|peer| peer.link.is_some());
+        let linked = self.links.peers.iter().filter(|peer| peer.link.is_some());
         linked.flat_map(|peer| peer.near.tables.get(table)).flatten().next().is_some()
     }
 
@@ -62,9 +63,9 @@ impl<N: Net> Worker<N> {
         if !self.is_readable(spec.table) {
             return Ok(false);
         }
-        if self.config.one_sided == OneSided::Auto {
-            self.paths.enter(now);
-            self.paths.begin_pull(spec.choice(), rows, now);
+        if self.links.config.one_sided == OneSided::Auto {
+            self.reads.choices.enter(now);
+            self.reads.choices.begin_pull(spec.choice(), rows, now);
         }
         self.keep_leases(now)?;
         Ok(true)
@@ -72,39 +73,39 @@ impl<N: Net> Worker<N> {
 
     /// Whether the next chunk of such a pull is read.
     pub(crate) fn reads_next(&mut self, spec: &PullSpec) -> bool {
-        self.config.one_sided == OneSided::Always || self.paths.reads_next(spec.choice())
+        self.links.config.one_sided == OneSided::Always || self.reads.choices.reads_next(spec.choice())
     }
 
     /// A call of the program that moves rows begins.
     pub(crate) fn begin_call(&mut self) {
-        if self.paths.is_timed() {
-            self.paths.enter(self.net.now());
+        if self.reads.choices.is_timed() {
+            self.reads.choices.enter(self.links.net.now());
         }
     }
 
     /// A call of the program that moved rows ends. While a choice of paths is measured, the program's own time does not
     /// count.
     pub(crate) fn end_call(&mut self) {
-        if self.paths.is_timed() && !self.in_flight() {
-            self.paths.leave(self.net.now());
+        if self.reads.choices.is_timed() && !self.links.in_flight() {
+            self.reads.choices.leave(self.links.net.now());
         }
     }
 
     /// Before rows are read: receives frames, and pings servers that would not be believed any longer.
     pub(crate) fn keep_leases(&mut self, now: Duration) -> Result<(), WorkerError> {
-        for number in 0..self.peers.len() {
-            let Peer { link, near, .. } = &mut self.peers[number];
+        for number in 0..self.links.peers.len() {
+            let Peer { link, near, .. } = &mut self.links.peers[number];
             let quiet =
                 now.saturating_sub(near.last_answered.max(near.last_ping)) >= near.trust / LEASE_PINGS;
             if link.is_some() && near.is_on() && quiet {
                 near.last_ping = now;
-                self.ping(number, now)?;
+                self.links.ping(number, now)?;
             }
         }
-        if self.in_flight() || now >= self.next_receive {
-            self.next_receive = now + RECEIVE_EVERY;
+        if self.links.in_flight() || now >= self.reads.next_receive {
+            self.reads.next_receive = now + RECEIVE_EVERY;
             self.receive()?;
-            self.refresh_read_paths(now)?;
+            refresh_read_paths(&mut self.links, &self.tables, now)?;
         }
         Ok(())
     }
@@ -118,19 +119,19 @@ impl<N: Net> Worker<N> {
         values: &mut [f32],
         now: Duration,
     ) -> Result<Option<Box<LocalHits>>, WorkerError> {
-        let (number, timeout) = (chunk.peer as usize, self.config.stall_timeout);
-        let near = match self.peers[number].read_one_sided(keys, spec, values, now, timeout) {
+        let (number, timeout) = (chunk.peer as usize, self.links.config.stall_timeout);
+        let near = match self.links.peers[number].read_one_sided(keys, spec, values, now, timeout) {
             Ok(Some(near)) => near,
             Ok(None) => return Ok(None),
-            Err(error) => return self.lose(number, error, now).map(|()| None),
+            Err(error) => return self.links.lose(number, error, now).map(|()| None),
         };
         let requested = near.keys.len() as u64;
         // READs take time: rows that were read when that time was over may be stale.
-        if !self.peers[number].near.is_trusted(self.net.now()) {
+        if !self.links.peers[number].near.is_trusted(self.links.net.now()) {
             return Ok(None);
         }
-        self.counters.near_rows.add(keys.len() as u64 - requested);
-        self.counters.near_requested_rows.add(requested);
+        self.links.counters.near_rows.add(keys.len() as u64 - requested);
+        self.links.counters.near_requested_rows.add(requested);
         Ok(Some(near))
     }
 
@@ -145,19 +146,21 @@ impl<N: Net> Worker<N> {
         out: &mut [f32],
     ) -> Result<bool, WorkerError> {
         let Some(&owner) = self.tables[table.0].owners.first() else { return Ok(false) };
-        if !self.tables[table.0].one_owner || !self.peers[owner as usize].near.is_on() {
+        if !self.tables[table.0].one_owner || !self.links.peers[owner as usize].near.is_on() {
             return Ok(false);
         }
         let of = ChoiceOf::reads(table.0, false);
-        let always = self.config.one_sided == OneSided::Always;
-        if !always && !self.paths.would_read(of) {
+        let always = self.links.config.one_sided == OneSided::Always;
+        if !always && !self.reads.choices.would_read(of) {
             return Ok(false);
         }
-        let (now, clock) = (self.net.now(), self.pull_clock(table, 0)?);
-        self.paths.enter(now);
-        let least = self.least(table, clock);
+        let (now, clock) = (self.links.net.now(), self.tables.pull_clock(table.0, 0)?);
+        self.reads.choices.enter(now);
+        let least = self.tables.least(table.0, clock);
         self.keep_leases(now)?;
-        let Peer { link: Some(_), near, .. } = &mut self.peers[owner as usize] else { return Ok(false) };
+        let Peer { link: Some(_), near, .. } = &mut self.links.peers[owner as usize] else {
+            return Ok(false);
+        };
         if near.own_pushes.any() {
             return Ok(false);
         }
@@ -166,16 +169,16 @@ impl<N: Net> Worker<N> {
         if lowest < least {
             return Ok(false);
         }
-        self.found_slots.clear();
+        self.reads.found_slots.clear();
         // The server was the owner when the pull began, so its rows have all that was acknowledged before.
-        let whole = matches!(images.pull(keys, read, segments, out, &mut self.found_slots), Ok(0));
-        self.counters.near_rows.add(if whole { keys.len() as u64 } else { 0 });
+        let whole = matches!(images.pull(keys, read, segments, out, &mut self.reads.found_slots), Ok(0));
+        self.links.counters.near_rows.add(if whole { keys.len() as u64 } else { 0 });
         if whole {
             if !always {
-                self.paths.reads_next(of);
-                self.paths.begin_pull(of, keys.len(), now);
+                self.reads.choices.reads_next(of);
+                self.reads.choices.begin_pull(of, keys.len(), now);
             }
-            if self.rounds(table, read) {
+            if self.tables[table.0].rounds(read) {
                 f16::round(out);
             }
             self.end_call();

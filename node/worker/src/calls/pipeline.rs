@@ -2,6 +2,7 @@
 //! where they are.
 
 use crate::error::WorkerError;
+use crate::links::keysets::RowNames;
 use crate::requests::ids::{InFlightId, Request};
 use crate::requests::in_flight::{PullInFlight, PullPart, PushInFlight, RequestWork};
 use crate::requests::names::{DataName, PullId, Pulled, PushId, SeenPushes, TableId};
@@ -13,9 +14,6 @@ use gannet_transport::Net;
 use gannet_wire::sharded_keys::ShardedKeys;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Buffers of finished pushes that are kept for [`Worker::spare`].
-pub(crate) const SPARE_MAX: usize = 16;
 
 /// Which own pushes the parts of a pull include, as ranges of rows.
 fn seen_pushes(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
@@ -59,7 +57,7 @@ impl<N: Net> Worker<N> {
     pub fn cut_into(&self, table: TableId, keys: &[u64], cut: &mut ShardedKeys) {
         let known = &self.tables[table.0];
         cut.fill(table.0, &known.schema, &known.owners, keys);
-        cut.layout = self.layout;
+        cut.layout = self.links.layout;
     }
 
     /// [`Worker::cut_into`] of keys that the caller has sorted by shard: those of shard `s` are
@@ -76,14 +74,14 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), WorkerError> {
         let known = &self.tables[table.0];
         cut.fill_sorted(table.0, &known.schema, &known.owners, (keys, starts))?;
-        cut.layout = self.layout;
+        cut.layout = self.links.layout;
         Ok(())
     }
 
     /// Lays a cut out for the present links.
     pub(crate) fn laid(&self, table: TableId, cut: Arc<ShardedKeys>) -> Relayout {
         let known = &self.tables[table.0];
-        Relayout::new(cut, table.0, self.layout, &known.schema, &known.owners)
+        Relayout::new(cut, table.0, self.links.layout, &known.schema, &known.owners)
     }
 
     /// Begins to pull the rows of a cut's keys into `values`, which it resizes. With `keep` the servers keep the keys'
@@ -136,14 +134,14 @@ impl<N: Net> Worker<N> {
         ahead: u64,
     ) -> Result<PullId, WorkerError> {
         self.check_table(table, &cut)?;
-        let clock = self.pull_clock(table, ahead)?;
+        let clock = self.tables.pull_clock(table.0, ahead)?;
         let known = &self.tables[table.0];
         let (floats, saw) = (read_floats(&known.schema, read, segments)?, known.last_seq);
         let keys = cut.keys().len();
         values.resize(keys * floats, 0.0);
         let bytes = keys * (8 + 4 * floats);
         self.wait_for_budget(bytes)?;
-        let now = self.net.now();
+        let now = self.links.net.now();
         let spec = self.pull_spec(table, read, segments, floats, keep, clock);
         let may_read = self.begin_reads(&spec, keys, now)?;
         let cached = self.cached_pull(table, (read, segments), keys, clock)?;
@@ -163,7 +161,7 @@ impl<N: Net> Worker<N> {
             // Rows that were read one-sided have their slots. Rows that the cache requests get a keyset.
             let keep =
                 keep && near.as_ref().is_none_or(|near| near.misses.is_some() && !near.keys.is_empty());
-            let keep = if keep { self.peers[chunk.peer as usize].keysets.take() } else { 0 };
+            let keep = if keep { self.links.peers[chunk.peer as usize].keysets.take() } else { 0 };
             let lowest = near.as_ref().and_then(|near| near.lowest);
             parts.push(PullPart { saw, keep, near, lowest, ..PullPart::default() });
         }
@@ -172,7 +170,7 @@ impl<N: Net> Worker<N> {
             read,
             segments,
             floats,
-            f16: self.rounds(table, read),
+            f16: self.tables[table.0].rounds(read),
             values,
             parts,
             clock,
@@ -188,17 +186,17 @@ impl<N: Net> Worker<N> {
     /// The pull has been finished before; a request was refused; a peer is lost for good.
     pub fn finish_pull(&mut self, id: PullId) -> Result<Pulled, WorkerError> {
         loop {
-            match self.flights.get(id.0) {
+            match self.links.flights.get(id.0) {
                 None => {
                     let finished =
                         WorkerError::Call("this pull has been finished, or refused, before".into());
-                    return Err(self.refused.pop_front().unwrap_or(finished));
+                    return Err(self.links.refused.pop_front().unwrap_or(finished));
                 }
                 Some(flight) if flight.left == 0 => break,
-                Some(_) => self.pump(self.config.peer_timeout)?,
+                Some(_) => self.pump(self.links.config.peer_timeout)?,
             }
         }
-        let flight = self.flights.take(id.0.index).map(|flight| flight.work);
+        let flight = self.links.flights.take(id.0.index).map(|flight| flight.work);
         let Some(RequestWork::Pull(mut pull)) = flight else {
             return Err(WorkerError::Call("this is no pull".into()));
         };
@@ -206,16 +204,19 @@ impl<N: Net> Worker<N> {
         let PullInFlight { laid, values, parts, clock, .. } = pull;
         let (saw, table) = (seen_pushes(&laid, &parts), laid.table());
         let last = self.tables[table].last_seq;
-        self.counters.staleness.set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
+        self.links
+            .counters
+            .staleness
+            .set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
         let lowest = self.note_lowest(TableId(table), clock, &parts)?;
-        self.keep_keysets(id, laid, parts);
+        self.kept_pulls.keep(&mut self.links.peers, id, laid, parts);
         self.end_call();
         Ok(Pulled { values, saw, lowest })
     }
 
     /// Whether [`Worker::finish_pull`] would return at once.
     pub fn is_pulled(&self, id: PullId) -> bool {
-        self.flights.get(id.0).is_none_or(|flight| flight.left == 0)
+        self.links.flights.get(id.0).is_none_or(|flight| flight.left == 0)
     }
 
     /// Begins to push `values`, rows in shard order: a vector, which becomes the worker's, or memory that the caller
@@ -279,10 +280,11 @@ impl<N: Net> Worker<N> {
         if in_step {
             self.count_step_push(&laid, floats)?;
         }
-        let (keysets, slots, some) = self.handles_of(keyset_of, &laid);
+        let names = self.kept_pulls.handles_of(&mut self.links.peers, keyset_of, &laid);
+        let RowNames { keysets, slots, some } = names;
         let cache = self.push_cached(table, &laid.cut, write, &values)?;
         for chunk in laid.chunks() {
-            self.peers[chunk.peer as usize].near.own_pushes.begin(&laid.cut, chunk);
+            self.links.peers[chunk.peer as usize].near.own_pushes.begin(&laid.cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
         // Whatever is sent again, by whichever cut, sends these bits.
@@ -311,17 +313,17 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A push was refused, or a peer is lost for good.
     pub fn finish_push(&mut self, id: PushId) -> Result<(), WorkerError> {
-        self.must_have_ticked("waiting for a push")?;
+        self.tables.must_have_ticked("waiting for a push")?;
         while !self.is_acked(id) {
-            self.pump(self.config.peer_timeout)?;
+            self.pump(self.links.config.peer_timeout)?;
         }
         self.end_call();
-        self.refused.pop_front().map_or(Ok(()), Err)
+        self.links.refused.pop_front().map_or(Ok(()), Err)
     }
 
     /// Whether a push has been acknowledged in full (or refused).
     pub fn is_acked(&self, id: PushId) -> bool {
-        self.flights.get(id.0).is_none()
+        self.links.flights.get(id.0).is_none()
     }
 
     /// Sends and receives what it can, without waiting. Returns whether there was anything: then there may be more.
@@ -339,9 +341,9 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A push was refused, or a peer is lost for good.
     pub fn drain(&mut self) -> Result<(), WorkerError> {
-        self.must_have_ticked("waiting for pushes")?;
-        while self.flights.pushes > 0 {
-            self.pump(self.config.peer_timeout)?;
+        self.tables.must_have_ticked("waiting for pushes")?;
+        while self.links.flights.pushes > 0 {
+            self.pump(self.links.config.peer_timeout)?;
         }
         self.end_call();
         self.pump(Duration::ZERO)
@@ -349,7 +351,7 @@ impl<N: Net> Worker<N> {
 
     /// A buffer of an acknowledged push, for the next one: with its old content, or new and empty.
     pub fn spare(&mut self) -> Vec<f32> {
-        self.spare.pop().unwrap_or_default()
+        self.spare.take()
     }
 
     fn check_table(&self, table: TableId, cut: &ShardedKeys) -> Result<(), WorkerError> {
@@ -395,14 +397,12 @@ impl<N: Net> Worker<N> {
 
     /// Waits until `bytes` more may be in flight. One request always may be.
     fn wait_for_budget(&mut self, bytes: usize) -> Result<(), WorkerError> {
-        while self.in_flight() && self.flights.bytes + bytes > self.config.in_flight_bytes_max {
-            self.pump(self.config.peer_timeout)?;
+        while self.links.in_flight()
+            && self.links.flights.bytes + bytes > self.links.config.in_flight_bytes_max
+        {
+            self.pump(self.links.config.peer_timeout)?;
         }
         Ok(())
-    }
-
-    pub(crate) fn in_flight(&self) -> bool {
-        self.peers.iter().any(|peer| !peer.requests.queue.is_empty())
     }
 
     /// Queues the parts of a request and sends what can be sent.
@@ -413,7 +413,7 @@ impl<N: Net> Worker<N> {
         bytes: usize,
         push: bool,
     ) -> Result<InFlightId, WorkerError> {
-        let now = self.net.now();
+        let now = self.links.net.now();
         let requested: Vec<u32> = match &work {
             RequestWork::Pull(pull) => {
                 laid.chunks().iter().zip(&pull.parts).map(|(c, part)| part.requested(c.len)).collect()
@@ -421,9 +421,9 @@ impl<N: Net> Worker<N> {
             _ => laid.chunks().iter().map(|chunk| chunk.len).collect(),
         };
         let requests = requested.iter().filter(|&&keys| keys > 0).count();
-        let id = self.flights.add(work, requests, bytes, now);
+        let id = self.links.flights.add(work, requests, bytes, now);
         if requests == 0 && push {
-            self.flights.take(id.index);
+            self.links.flights.take(id.index);
         }
         let row = bytes.checked_div(laid.keys().len()).unwrap_or(0) as u32;
         // All requests are queued before the first is sent: a link that is lost while it sends must find all that it
@@ -435,15 +435,15 @@ impl<N: Net> Worker<N> {
             }
             let bytes = row * keys;
             let request = Request { index: id.index, chunk: number as u32, push, bytes };
-            self.peers[chunk.peer as usize].enqueue(request, now);
+            self.links.peers[chunk.peer as usize].enqueue(request, now);
             if !peers.contains(&chunk.peer) {
                 peers.push(chunk.peer);
             }
         }
-        let waits = |peer: &u32| !push && self.peers[*peer as usize].requests.may_wait();
+        let waits = |peer: &u32| !push && self.links.peers[*peer as usize].requests.may_wait();
         peers.retain(|peer| !waits(peer));
         for peer in peers {
-            self.send(peer as usize)?;
+            self.links.send(peer as usize)?;
         }
         Ok(id)
     }

@@ -143,7 +143,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<(), WorkerError> {
         if !keys.is_empty() {
             let cut = Arc::new(self.cut(table, keys));
-            let mut sorted = self.spare();
+            let mut sorted = self.spare.take();
             cut.rows_by_shard(rows, self.schema(table).floats(), &mut sorted);
             let seq = self.next_seq(table);
             self.begin_push(table, cut, Write::Row, sorted, None, seq)?;

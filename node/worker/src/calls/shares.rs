@@ -65,7 +65,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// A request was refused, or a peer is lost for good.
     pub fn begin_share(&mut self, tables: &[TableId], go_on: bool) -> Result<SharePlace, WorkerError> {
-        let (pusher, incarnation) = (share_pusher(self.config.pusher), self.config.incarnation);
+        let (pusher, incarnation) = (share_pusher(self.links.config.pusher), self.links.config.incarnation);
         let mut restored = Vec::new();
         for &table in tables.iter().filter(|_| go_on) {
             let parts = self.status_parts(table)?;

@@ -66,12 +66,12 @@ impl<N: Net> Worker<N> {
             return Ok(());
         }
         let cut = self.own_cut(table, keys);
-        let values = self.spare();
+        let values = self.spare.take();
         let id = self.begin_pull_segments(table, cut.clone(), read, segments, values, false)?;
         let pulled = self.finish_pull(id)?;
         cut.rows_as_given(&pulled.values, floats, out);
-        self.spare.push(pulled.values);
-        self.spare_cut = cut;
+        self.spare.keep(pulled.values);
+        self.spare.cut = cut;
         Ok(())
     }
 
@@ -113,17 +113,17 @@ impl<N: Net> Worker<N> {
             )));
         }
         let cut = self.own_cut(table, keys);
-        let mut rows = self.spare();
+        let mut rows = self.spare.take();
         cut.rows_by_shard(values, floats, &mut rows);
         let seq = self.next_seq(table);
         let id = self.begin_push(table, cut.clone(), write, rows, None, seq)?;
-        self.spare_cut = cut;
+        self.spare.cut = cut;
         self.finish_push(id)
     }
 
     /// Cuts these keys, in the memory of the previous cut if nothing else uses that.
     fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<ShardedKeys> {
-        let mut cut = std::mem::take(&mut self.spare_cut);
+        let mut cut = std::mem::take(&mut self.spare.cut);
         match Arc::get_mut(&mut cut) {
             Some(own) => self.cut_into(table, keys, own),
             None => cut = Arc::new(self.cut(table, keys)),

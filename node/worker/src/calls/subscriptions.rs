@@ -1,19 +1,14 @@
 //! How a worker subscribes to rows that its servers then keep fresh in its cache.
 
-use crate::cache::following::Delta;
-use crate::cache::swept::Swept;
 use crate::error::WorkerError;
-use crate::requests::ids::Request;
-use crate::requests::in_flight::{ControlInFlight, RequestWork};
+use crate::requests::in_flight::ControlInFlight;
 use crate::requests::names::TableId;
 use crate::worker::Worker;
 use bytemuck::cast_slice;
-use gannet_core::{CachedVersion, Read, hash, shard_of};
+use gannet_core::{Read, hash, shard_of};
 use gannet_transport::Net;
-use gannet_wire::frames::declare::FrameKind;
-use gannet_wire::frames::subscriptions::{DeltaFrame, SubscribeFlags, SubscribeFrame};
+use gannet_wire::frames::subscriptions::{SubscribeFlags, SubscribeFrame};
 use gannet_wire::frames::unsent::UnsentFrame;
-use gannet_wire::frames::word::clock_word;
 use gannet_wire::limits::{PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX};
 use std::time::Duration;
 
@@ -29,13 +24,13 @@ impl<N: Net> Worker<N> {
         let to_follow =
             rows.to_follow.lock().map(|mut to_follow| std::mem::take(&mut *to_follow)).unwrap_or_default();
         let known = &self.tables[table.0];
-        let mut by_peer: Vec<Vec<u64>> = vec![Vec::new(); self.peers.len()];
+        let mut by_peer: Vec<Vec<u64>> = vec![Vec::new(); self.links.peers.len()];
         for key in to_follow {
             let shard = shard_of(hash(key), known.schema.shards);
             by_peer[known.owners[shard as usize] as usize].push(key);
         }
         for (number, keys) in by_peer.iter().enumerate() {
-            let peer = &mut self.peers[number];
+            let peer = &mut self.links.peers[number];
             let anew = peer.followed_of(table.0).gone * 2 > peer.followed_of(table.0).sent.max(1_000);
             if anew {
                 peer.followed_of(table.0).lose();
@@ -45,7 +40,7 @@ impl<N: Net> Worker<N> {
             }
             // The server's answers say as of when the rows that it does not mention are current.
             if !peer.followed_of(table.0).keys.is_empty() {
-                self.ping(number, now)?;
+                self.links.ping(number, now)?;
             }
             for keys in keys.chunks(PART_KEYS_MAX) {
                 self.subscribe(number, table, keys, every, rows.read)?;
@@ -62,8 +57,8 @@ impl<N: Net> Worker<N> {
         every: Duration,
         read: Read,
     ) -> Result<(), WorkerError> {
-        let now = self.net.now();
-        let followed = self.peers[number].followed_of(table.0);
+        let now = self.links.net.now();
+        let followed = self.links.peers[number].followed_of(table.0);
         if followed.generation == 0
             || followed.refused
             || followed.keys.len() + keys.len() > SUBSCRIBED_ROWS_MAX
@@ -80,72 +75,7 @@ impl<N: Net> Worker<N> {
             set: followed.generation,
         });
         let payloads = vec![cast_slice(keys).to_vec()];
-        let control = ControlInFlight {
-            frame,
-            table: Some(table.0),
-            payloads,
-            answers: vec![None],
-            ..Default::default()
-        };
-        let id = self.flights.add(RequestWork::Control(control), 1, 0, now);
-        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
-        self.send(number)
-    }
-
-    /// A server cannot keep more rows fresh: stops following its rows.
-    pub(crate) fn follow_refused(&mut self, number: usize) {
-        for followed in &mut self.peers[number].followed {
-            followed.lose();
-            followed.refused = true;
-        }
-    }
-
-    /// Stores changes that a server has sent. Returns `false` if they cannot be read.
-    pub(crate) fn take_delta(&mut self, number: usize, delta: &Delta) -> bool {
-        let Delta { head, payload } = delta;
-        let Ok(DeltaFrame { table: of, rows, version, set: generation, last, lowest }) =
-            DeltaFrame::decode(head)
-        else {
-            return false;
-        };
-        let lowest = clock_word(lowest);
-        let peer = &mut self.peers[number];
-        let Some(table) = peer.session.tables.iter().position(|&table| table == of) else { return false };
-        let Some(caching) = self.tables.get(table).and_then(|table| table.cache.as_ref()) else {
-            return true;
-        };
-        let last_answered = peer.near.last_answered();
-        let touched = peer.near.own_pushes.open();
-        let Some(followed) = peer.followed.get_mut(table).filter(|of| of.generation == generation) else {
-            return true;
-        };
-        let (cache, count) = (&caching.rows, rows as usize);
-        let behind = (4 * count).next_multiple_of(8);
-        let bytes: &[u8] = cast_slice(payload);
-        let want = behind + count * cache.floats * 4;
-        if bytes.len() != want.next_multiple_of(8) {
-            return false;
-        }
-        let numbers: &[u32] = cast_slice(&bytes[..4 * count]);
-        let values: &[f32] = cast_slice(&bytes[behind..want]);
-        let (turn, at_us) = caching.turn_at(last_answered);
-        let now = Swept { turn, at_us, lowest: 0 };
-        let mut refreshed = 0;
-        for (&name, row) in numbers.iter().zip(values.chunks_exact(cache.floats)) {
-            let Some(&key) = followed.keys.get((name & (u32::MAX >> 1)) as usize) else { return false };
-            let version = if name >> 31 == 1 { CachedVersion::NoRow } else { CachedVersion::Row(version) };
-            let touched = touched.is_some_and(|touched| touched.has(key));
-            let known = cache.refresh(key, generation, touched, row, version, (&now, lowest));
-            followed.gone += usize::from(!known);
-            refreshed += u64::from(known && !touched);
-        }
-        followed.sent += count;
-        if last {
-            // This sweep began after the answers that had come when the sweep before was over.
-            followed.swept = Swept { lowest, ..followed.next };
-            followed.next = now;
-        }
-        self.counters.cache_refreshed.add(refreshed);
-        true
+        let control = ControlInFlight { frame, table: Some(table.0), payloads, ..ControlInFlight::default() };
+        self.links.post_on(number, control, 0, now).map(drop)
     }
 }

@@ -1,8 +1,8 @@
 //! The rare calls about tables: open, status, scan, close. Also how control requests are sent.
 
 use crate::error::WorkerError;
+use crate::links::read_paths::request_read_path;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
-use crate::requests::ids::Request;
 use crate::requests::in_flight::{ControlInFlight, RequestWork};
 use crate::requests::names::TableId;
 use crate::tables::plan::ShardCount;
@@ -78,12 +78,16 @@ impl<N: Net> Worker<N> {
     }
 
     fn open_table_with(&mut self, schema: &Schema, shards: ShardCount) -> Result<TableId, WorkerError> {
-        if self.config.one_thread {
+        if self.links.config.one_thread {
             return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
         }
         schema.check().map_err(OpenError::from)?;
-        let of_run =
-            self.config.run.as_ref().map(|run| Schema { name: run.table(&schema.name), ..schema.clone() });
+        let of_run = self
+            .links
+            .config
+            .run
+            .as_ref()
+            .map(|run| Schema { name: run.table(&schema.name), ..schema.clone() });
         let schema = of_run.as_ref().unwrap_or(schema);
         schema.check().map_err(OpenError::from)?;
         let is_it = |known: &Schema| {
@@ -98,23 +102,13 @@ impl<N: Net> Worker<N> {
         let (schema, opened, answers) = self.open_at_servers(schema, shards)?;
         let mut owners = vec![u32::MAX; schema.shards as usize];
         for (number, answer) in answers {
-            let peer = &mut self.peers[number];
-            opened.shards(peer).iter().for_each(|shard| owners[shard as usize] = number as u32);
+            let peer = &mut self.links.peers[number];
+            opened.shards(peer.thread()).iter().for_each(|shard| owners[shard as usize] = number as u32);
             peer.session.tables.push(answer.table);
         }
-        let one_owner = owners.iter().all(|owner| *owner == owners[0]);
-        self.tables.push(WorkerTable {
-            schema,
-            opened,
-            owners,
-            one_owner,
-            last_seq: 0,
-            group: None,
-            cache: None,
-            rounding: None,
-        });
-        for number in 0..self.peers.len() {
-            self.request_read_path(number)?;
+        self.tables.push(WorkerTable::new(schema, opened, owners));
+        for number in 0..self.links.peers.len() {
+            request_read_path(&mut self.links, &self.tables, number)?;
         }
         Ok(TableId(self.tables.len() - 1))
     }
@@ -172,7 +166,7 @@ impl<N: Net> Worker<N> {
         let answers = self.ask(&ControlRequest::about(table, &StatusFrame { table: 0 }), Recipients::All)?;
         let part = |ControlReply { link, payload, .. }: &ControlReply| {
             let nonsense = |error: control::ControlError| WorkerError::Protocol {
-                peer: self.peers[*link].name.clone(),
+                peer: self.links.peers[*link].name.clone(),
                 what: error.to_string(),
             };
             control::open_as::<StatusV2>(2, payload).map_err(nonsense)
@@ -212,7 +206,7 @@ impl<N: Net> Worker<N> {
                 let scan = ScanFrame { table: 0, most: part_keys(floats) as u32, shard, from };
                 let answers = self.ask(&ControlRequest::about(table, &scan), Recipients::Owner(shard))?;
                 let Some(ControlReply { link, head, payload }) = answers.first() else { break };
-                let peer = || self.peers[*link].name.clone();
+                let peer = || self.links.peers[*link].name.clone();
                 let nonsense = |what: String| WorkerError::Protocol { peer: peer(), what };
                 let answer = ScannedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
                 let ScannedFrame { rows: count, floats: got, next } = answer;
@@ -261,12 +255,13 @@ impl<N: Net> Worker<N> {
         ask: &ControlRequest<'_>,
     ) -> Result<Vec<ControlReply>, WorkerError> {
         loop {
-            let epochs =
-                |worker: &Self| worker.links_now().map(|link| worker.peers[link].session.epoch).collect();
-            let (layout, before): (u64, Vec<u64>) = (self.layout, epochs(self));
+            let epochs = |worker: &Self| {
+                worker.links.wanted().map(|link| worker.links.peers[link].session.epoch).collect()
+            };
+            let (layout, before): (u64, Vec<u64>) = (self.links.layout, epochs(self));
             let answers = self.ask(ask, Recipients::All)?;
-            let linked = self.links_now().all(|link| self.peers[link].link.is_some());
-            if linked && self.layout == layout && before == epochs(self) {
+            let linked = self.links.wanted().all(|link| self.links.peers[link].link.is_some());
+            if linked && self.links.layout == layout && before == epochs(self) {
                 return Ok(answers);
             }
         }
@@ -280,34 +275,30 @@ impl<N: Net> Worker<N> {
         ask: &ControlRequest<'_>,
         to: Recipients<'_>,
     ) -> Result<Vec<ControlReply>, WorkerError> {
-        self.must_have_ticked("a request")?;
+        self.tables.must_have_ticked("a request")?;
         loop {
-            let (now, links) = (self.net.now(), self.links_of(ask.table, to));
-            if links.iter().any(|&link| !self.peers[link].is_wanted()) {
+            let (now, links) = (self.links.net.now(), self.links.links_of(&self.tables, ask.table, to));
+            if links.iter().any(|&link| !self.links.peers[link].is_wanted()) {
                 return Ok(Vec::new());
             }
             let payloads = match ask.payload {
                 None => Vec::new(),
-                Some(make) => {
-                    links.iter().enumerate().map(|(n, &link)| make(n, self.peers[link].server)).collect()
-                }
+                Some(make) => links
+                    .iter()
+                    .enumerate()
+                    .map(|(n, &link)| make(n, self.links.peers[link].server))
+                    .collect(),
             };
             let (frame, table) = (ask.frame, ask.table.map(|table| table.0));
-            let answers = vec![None; links.len()];
-            let control = ControlInFlight { frame, table, payloads, answers, ..ControlInFlight::default() };
-            let id = self.flights.add(RequestWork::Control(control), links.len(), 0, now);
-            for (chunk, &number) in links.iter().enumerate() {
-                let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
-                self.peers[number].enqueue(request, now);
-                self.send(number)?;
-            }
-            while self.flights.get(id).is_some_and(|flight| flight.left > 0) {
-                self.pump(self.config.peer_timeout)?;
+            let control = ControlInFlight { frame, table, payloads, ..ControlInFlight::default() };
+            let id = self.links.post(control, &links, now)?;
+            while self.links.flights.get(id).is_some_and(|flight| flight.left > 0) {
+                self.pump(self.links.config.peer_timeout)?;
             }
             // The last answer to a request without a waiting call frees its index, which another request may have by
             // now.
-            let place = self.flights.get(id).map(|_| id.index);
-            let flight = place.and_then(|place| self.flights.take(place));
+            let place = self.links.flights.get(id).map(|_| id.index);
+            let flight = place.and_then(|place| self.links.flights.take(place));
             let Some(RequestWork::Control(control)) = flight.map(|flight| flight.work) else {
                 return Ok(Vec::new());
             };
@@ -323,20 +314,6 @@ impl<N: Net> Worker<N> {
                     })
                     .collect());
             }
-        }
-    }
-
-    /// The links that a request goes to now.
-    fn links_of(&self, table: Option<TableId>, to: Recipients<'_>) -> Vec<usize> {
-        let owners = table.map_or(&[][..], |table| &self.tables[table.0].owners);
-        match to {
-            Recipients::All => self.links_now().collect(),
-            Recipients::Owner(shard) => {
-                owners.get(shard as usize).map(|&owner| owner as usize).into_iter().collect()
-            }
-            Recipients::Owners => owners.iter().map(|&owner| owner as usize).collect(),
-            Recipients::First(times) => vec![0; times],
-            Recipients::Links(links) => links.to_vec(),
         }
     }
 }

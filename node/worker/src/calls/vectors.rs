@@ -37,13 +37,13 @@ impl<N: Net> Worker<N> {
             Recipients::Owners,
         )?;
         if answers.len() < shards {
-            let refused = self.refused.pop_front();
+            let refused = self.links.refused.pop_front();
             return Err(refused.unwrap_or_else(|| WorkerError::Call("a program was refused".into())));
         }
         let mut sums = vec![Sum::default(); program.sums.len()];
         for ControlReply { link, payload, .. } in &answers {
             let nonsense =
-                |what: String| WorkerError::Protocol { peer: self.peers[*link].name.clone(), what };
+                |what: String| WorkerError::Protocol { peer: self.links.peers[*link].name.clone(), what };
             let done: VectorDoneV1 = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
             if done.sums.len() != sums.len() {
                 return Err(nonsense(format!(

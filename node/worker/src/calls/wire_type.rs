@@ -6,7 +6,7 @@ use crate::requests::names::TableId;
 use crate::requests::push_rows::PushRows;
 use crate::tables::rounding_errors::RoundingErrors;
 use crate::worker::Worker;
-use gannet_core::{Read, Write};
+use gannet_core::Write;
 use gannet_optim::Rule;
 use gannet_transport::Net;
 use gannet_wire::frames::f16;
@@ -78,11 +78,6 @@ impl<N: Net> Worker<N> {
         Ok(())
     }
 
-    /// Whether a pull rounds what it reads.
-    pub(crate) fn rounds(&self, table: TableId, read: Read) -> bool {
-        read == Read::Weights && self.tables[table.0].rounding.is_some()
-    }
-
     /// Rounds the values of a push to f16, in the first half of their memory. `false`: they travel as f32, unchanged.
     pub(crate) fn narrow_push(
         &mut self,
@@ -97,11 +92,11 @@ impl<N: Net> Worker<N> {
             return false;
         }
         if !f16::fit(values) {
-            self.counters.wide_pushes.add(1);
+            self.links.counters.wide_pushes.add(1);
             return false;
         }
         let by_chance = rounding.narrow(keys, seq, values.to_mut());
-        self.counters.rounded_by_chance.add(by_chance as u64);
+        self.links.counters.rounded_by_chance.add(by_chance as u64);
         true
     }
 }

@@ -133,6 +133,6 @@ impl<N: Net> DataLink<N> {
     }
 
     fn nonsense(&self, what: String) -> WorkerError {
-        WorkerError::Protocol { peer: self.worker.peers[0].name.clone(), what }
+        self.worker.links.nonsense(0, what)
     }
 }

@@ -58,16 +58,16 @@ impl<N: Net> Worker<N> {
 
     /// The next number that the servers hand out.
     fn number(&mut self) -> Result<u64, WorkerError> {
-        let all: Vec<usize> = (0..self.peers.len()).collect();
+        let all: Vec<usize> = (0..self.links.peers.len()).collect();
         let known = self.allocate(0, true, &all)?;
         let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
         // All workers choose the same server, in whatever order they name the servers. If no server hands out numbers,
         // the error comes from the first one.
-        let addr = |&at: &usize| &self.peers[at].addr;
+        let addr = |&at: &usize| &self.links.peers[at].addr;
         let chosen = (0..known.len()).filter(|&at| known[at].1).min_by_key(addr).unwrap_or(0);
         match *self.allocate(floor, false, &[chosen])? {
             [(number, _)] if number > floor => Ok(number),
-            ref other => Err(self.no_incarnation(chosen, format!("incarnations {other:?} above {floor}"))),
+            ref other => Err(self.links.nonsense(chosen, format!("incarnations {other:?} above {floor}"))),
         }
     }
 
@@ -76,16 +76,12 @@ impl<N: Net> Worker<N> {
         let ask = ControlRequest::new(&AllocateFrame { floor, look });
         let answers = self.ask(&ask, Recipients::Links(of))?;
         if answers.len() != of.len() {
-            return Err(self.no_incarnation(of[0], "fewer answers than requests".into()));
+            return Err(self.links.nonsense(of[0], "fewer answers than requests".into()));
         }
         let read = |answer: &ControlReply| match AllocatedFrame::decode(&answer.head) {
             Ok(AllocatedFrame { incarnation, hands_out }) => Ok((incarnation, hands_out)),
-            Err(error) => Err(self.no_incarnation(answer.link, error.to_string())),
+            Err(error) => Err(self.links.nonsense(answer.link, error.to_string())),
         };
         answers.iter().map(read).collect()
-    }
-
-    fn no_incarnation(&self, peer: usize, what: String) -> WorkerError {
-        WorkerError::Protocol { peer: self.peers[peer].name.clone(), what }
     }
 }

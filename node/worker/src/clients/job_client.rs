@@ -134,7 +134,7 @@ impl<N: Net> JobClient<N> {
 
     /// How long it waits for a scheduler that has no space for its state.
     pub(crate) fn patience(&self) -> Duration {
-        self.link().config.peer_timeout
+        self.link().links.config.peer_timeout
     }
 
     /// This worker and its incarnation.
@@ -307,7 +307,7 @@ impl<N: Net> Worker<N> {
         let payload = |_: usize, _: u32| control::seal_as(2, ask);
         let answers =
             self.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
-        let nonsense = |what: String| WorkerError::Protocol { peer: self.peers[0].name.clone(), what };
+        let nonsense = |what: String| WorkerError::Protocol { peer: self.links.peers[0].name.clone(), what };
         let Some(ControlReply { payload, .. }) = answers.first() else {
             return Err(nonsense("no answer from the scheduler".into()));
         };
@@ -316,6 +316,6 @@ impl<N: Net> Worker<N> {
 
     fn nonsense(&self, reply: &SchedulerReplyV1) -> WorkerError {
         let what = format!("{reply:?}, which does not answer the request");
-        WorkerError::Protocol { peer: self.peers[0].name.clone(), what }
+        WorkerError::Protocol { peer: self.links.peers[0].name.clone(), what }
     }
 }

@@ -254,7 +254,7 @@ impl<N: Net> RunSession<N> {
 
     fn ask(&self, what: RunActionV1) -> Result<RunOrders, WorkerError> {
         let ask = RunRequestV1 { name: self.id.name.clone(), incarnation: self.incarnation, what };
-        let patience = lock(&self.worker).config.peer_timeout;
+        let patience = lock(&self.worker).links.config.peer_timeout;
         match until_space(patience, || lock(&self.worker).run(&ask))? {
             RunReplyV1::OrdersV2 { finished, members, fence, failed } => {
                 Ok(RunOrders { finished, members, fence, failed })
@@ -331,22 +331,24 @@ impl<N: Net> Worker<N> {
     /// Joins a run, and returns the registry's decision. If another incarnation holds this worker's place, it waits a
     /// moment for that session to end.
     fn join_run(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
-        let since = self.net.now();
+        let since = self.links.net.now();
         loop {
-            match until_space(self.config.peer_timeout, || self.run(ask))? {
+            match until_space(self.links.config.peer_timeout, || self.run(ask))? {
                 RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
                     let decided = RunDecision::of_code(decided);
                     let decided = decided.ok_or_else(|| self.not_of_a_run(&RunReplyV1::Noted))?;
                     let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
                     return Ok(RunEntry { id, decided, to_drop, notes });
                 }
-                RunReplyV1::Taken { silent_ms } if self.net.now().saturating_sub(since) > TAKEN_PATIENCE => {
+                RunReplyV1::Taken { silent_ms }
+                    if self.links.net.now().saturating_sub(since) > TAKEN_PATIENCE =>
+                {
                     let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
                     let text = format!(
                         "run {name:?}: worker {rank} is in the run already and alive (last heartbeat {seconds:.1} s ago): two workers have the \
                          same --task-index, or another job wants a name of its own (--run NAME)"
                     );
-                    let peer = self.peers[0].name.clone();
+                    let peer = self.links.peers[0].name.clone();
                     let what = "a place in the run".to_owned();
                     return Err(WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text });
                 }
@@ -358,9 +360,9 @@ impl<N: Net> Worker<N> {
 
     /// Lets some time pass.
     fn pause(&mut self, time: Duration) -> Result<(), WorkerError> {
-        let until = self.net.now() + time;
-        while self.net.now() < until {
-            self.pump(until.saturating_sub(self.net.now()))?;
+        let until = self.links.net.now() + time;
+        while self.links.net.now() < until {
+            self.pump(until.saturating_sub(self.links.net.now()))?;
         }
         Ok(())
     }
@@ -373,7 +375,7 @@ impl<N: Net> Worker<N> {
         let Some(ControlReply { payload, .. }) = answers.first() else {
             return Err(self.not_of_a_run(&RunReplyV1::Noted));
         };
-        let peer = &self.peers[0].name;
+        let peer = &self.links.peers[0].name;
         control::open(payload)
             .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
     }
@@ -383,7 +385,7 @@ impl<N: Net> Worker<N> {
             RunReplyV1::Noted => "no answer about a run",
             _ => "an answer to another request about a run",
         };
-        WorkerError::Protocol { peer: self.peers[0].name.clone(), what: what.to_owned() }
+        WorkerError::Protocol { peer: self.links.peers[0].name.clone(), what: what.to_owned() }
     }
 
     /// Drops a table at all servers: its rows are gone, and their memory and files are freed. The name is used as it
@@ -399,7 +401,7 @@ impl<N: Net> Worker<N> {
             if known.schema.name == table {
                 known.schema.name.clear();
                 (known.cache, known.rounding) = (None, None);
-                let near = self.peers.iter_mut().filter_map(|peer| peer.near.tables.get_mut(number));
+                let near = self.links.peers.iter_mut().filter_map(|peer| peer.near.tables.get_mut(number));
                 near.for_each(|path| *path = None);
             }
         }

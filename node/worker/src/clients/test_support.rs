@@ -39,22 +39,24 @@ impl<N: Net> IncarnationClient<N> {
 
     fn post(&mut self, request: AllocateFrame, peers: &[usize]) -> Result<InFlightId, WorkerError> {
         let (worker, answers) = (&mut self.worker, vec![None; peers.len()]);
-        let now = worker.net.now();
+        let now = worker.links.net.now();
         let frame = UnsentFrame::new(&request);
         let control = ControlInFlight { frame, answers, ..ControlInFlight::default() };
-        let id = worker.flights.add(RequestWork::Control(control), peers.len(), 0, now);
+        let id = worker.links.flights.add(RequestWork::Control(control), peers.len(), 0, now);
         for (chunk, &number) in peers.iter().enumerate() {
             let request = Request { index: id.index, chunk: chunk as u32, push: false, bytes: 0 };
-            worker.peers[number].enqueue(request, now);
-            worker.send(number)?;
+            worker.links.peers[number].enqueue(request, now);
+            worker.links.send(number)?;
         }
         Ok(id)
     }
 
     /// The numbers in the answers to a request, if all have come.
     fn taken(&mut self, id: Option<InFlightId>) -> Option<Vec<u64>> {
-        let id = id.filter(|id| self.worker.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
-        let RequestWork::Control(control) = self.worker.flights.take(id.index)?.work else { return None };
+        let id = id.filter(|id| self.worker.links.flights.get(*id).is_some_and(|flight| flight.left == 0))?;
+        let RequestWork::Control(control) = self.worker.links.flights.take(id.index)?.work else {
+            return None;
+        };
         let number = |head: &gannet_transport::Head| AllocatedFrame::decode(head).unwrap().incarnation;
         Some(control.answers.iter().flatten().map(|(head, _)| number(head)).collect())
     }

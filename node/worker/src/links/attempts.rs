@@ -1,34 +1,24 @@
 //! How links are made and made again (the cold part): attempts, pauses between them, and errors that end the attempts.
 
 use crate::error::WorkerError;
-use crate::limits::{BACKOFF, PLACE_LOOKUP_EVERY, WAIT_LOGGED};
+use crate::limits::{BACKOFF, CHECK_EVERY, PLACE_LOOKUP_EVERY, WAIT_LOGGED};
 use crate::links::opening::OpeningStep;
 use crate::links::peer::Peer;
-use crate::links::turns::CHECK_EVERY;
+
+use crate::links::state::Links;
 use crate::requests::ids::Request;
 use crate::requests::in_flight::RequestWork;
-use crate::worker::Worker;
-use gannet_transport::{Head, Net};
-use gannet_wire::frames::bulk::{PullFrame, PushFrame};
-use gannet_wire::frames::declare::FrameKind;
-use gannet_wire::frames::runs::AllocateFrame;
-use gannet_wire::frames::scheduler::BookFrame;
-use gannet_wire::frames::session::{HelloFrame, KnockFrame, ProveFrame, RefusedFrame};
-use gannet_wire::frames::sync::JoinFrame;
-use gannet_wire::frames::tables::{ConfirmFrame, IdentifyFrame, OpenTableFrame};
-use gannet_wire::frames::vectors::VectorFrame;
-use gannet_wire::messages::control;
-use gannet_wire::messages::control::RefusedV1;
+use crate::tables::table::Tables;
+use gannet_transport::Net;
 use gannet_wire::refusal::Refusal;
-use std::sync::Arc;
 use std::time::Duration;
 
-impl<N: Net> Worker<N> {
+impl<N: Net> Links<N> {
     /// Makes the first links to all threads of a server.
-    pub(crate) fn connect_server(&mut self, server: u32) -> Result<(), WorkerError> {
+    pub(crate) fn connect_server(&mut self, tables: &mut Tables, server: u32) -> Result<(), WorkerError> {
         let addr = self.config.servers[server as usize].clone();
         self.peers.push(Peer::new(&addr, server, 0, 0, self.net.now()));
-        self.counters.links_wanted.set(self.links_now().count() as u64);
+        self.counters.links_wanted.set(self.wanted().count() as u64);
         // The first thread says how many there are. Each thread has the whole time limit.
         let mut furthest = None;
         while let Some(number) = self.not_linked(server) {
@@ -36,18 +26,19 @@ impl<N: Net> Worker<N> {
                 (furthest, self.peers[number].health.good_at) = (Some(number), self.net.now());
             }
             let now = self.net.now();
-            if self.places_found <= server as usize && !self.find_owner(number) {
-                self.check_wait(number, now)?;
+            if self.owners.found <= server as usize && !self.find_owner(number) {
+                self.check_wait(tables, number, now)?;
                 self.wait(PLACE_LOOKUP_EVERY)?;
                 continue;
             }
-            self.try_connect(number)?;
+            self.try_connect(tables, number)?;
             let now = self.net.now();
-            self.check_wait(number, now)?;
+            self.check_wait(tables, number, now)?;
             let Peer { link, opening, health, .. } = &self.peers[number];
             if link.is_none() {
                 // The pause between two attempts is not added to the time limit.
-                let left = (health.good_at + self.patience()).saturating_sub(now) + Duration::from_millis(1);
+                let left = (health.good_at + tables.patience(self.config.peer_timeout)).saturating_sub(now)
+                    + Duration::from_millis(1);
                 let pause = match opening {
                     Some(_) => CHECK_EVERY,
                     None => health.attempt_at.saturating_sub(now).min(left),
@@ -69,7 +60,7 @@ impl<N: Net> Worker<N> {
 
     /// Takes a step towards a link, if there is none and it is time. An error means that no further attempt can
     /// succeed.
-    pub(crate) fn try_connect(&mut self, number: usize) -> Result<(), WorkerError> {
+    pub(crate) fn try_connect(&mut self, tables: &mut Tables, number: usize) -> Result<(), WorkerError> {
         let peer = &self.peers[number];
         if peer.link.is_some() || peer.opening.is_none() && self.net.now() < peer.health.attempt_at {
             return Ok(());
@@ -78,7 +69,7 @@ impl<N: Net> Worker<N> {
         let peer = &self.peers[number];
         let begun = if peer.opening.is_none() { self.begin_opening(number) } else { Ok(()) };
         let step = self.peers[number].opening.as_ref().map(|opening| opening.step);
-        let error = match begun.and_then(|()| self.advance(number)) {
+        let error = match begun.and_then(|()| self.advance(tables, number)) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -115,11 +106,11 @@ impl<N: Net> Worker<N> {
 
     /// Waiting pulls on this link are sent after all pushes so far, so their answers include those pushes. The worker
     /// drops rows that it read without a request, and requests them.
-    pub(crate) fn see_all_pushes(&mut self, number: usize) {
+    pub(crate) fn see_all_pushes(&mut self, tables: &Tables, number: usize) {
         for Request { index, chunk, bytes, .. } in &mut self.peers[number].requests.queue {
             if let Some(RequestWork::Pull(pull)) = self.flights.at(*index).map(|flight| &mut flight.work) {
                 let (part, len) = (&mut pull.parts[*chunk as usize], pull.laid.chunks()[*chunk as usize].len);
-                part.saw = self.tables[pull.laid.table()].last_seq;
+                part.saw = tables[pull.laid.table()].last_seq;
                 part.near = None;
                 *bytes = len * (8 + 4 * pull.floats as u32);
             }
@@ -129,8 +120,13 @@ impl<N: Net> Worker<N> {
     /// Fails if this peer has been away, or silent, for too long. Logs once if it has been for a while. An attempt to
     /// connect that began after that time may end first, and a link that was made after it has some time to answer: the
     /// peer may be back. There is no second such attempt, because the worker pauses after a link that answered nothing.
-    pub(crate) fn check_wait(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
-        let patience = self.patience();
+    pub(crate) fn check_wait(
+        &mut self,
+        tables: &Tables,
+        number: usize,
+        now: Duration,
+    ) -> Result<(), WorkerError> {
+        let patience = tables.patience(self.config.peer_timeout);
         let peer = &self.peers[number];
         let waited = now.saturating_sub(peer.health.good_at);
         let silent = "it is connected but does not answer";
@@ -162,30 +158,6 @@ impl<N: Net> Worker<N> {
         }
         Ok(())
     }
-}
-
-/// The error of a refusal frame.
-pub(crate) fn refused(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -> WorkerError {
-    let code = match RefusedFrame::decode(head) {
-        Ok(RefusedFrame { code, .. }) => code,
-        Err(error) => return WorkerError::Protocol { peer: peer.clone(), what: error.to_string() },
-    };
-    let text =
-        control::open::<RefusedV1>(payload).map_or_else(|error| error.to_string(), |refused| refused.text);
-    let what = match kind {
-        HelloFrame::KIND | KnockFrame::KIND | ProveFrame::KIND => "the connection",
-        OpenTableFrame::KIND => "to open the table",
-        IdentifyFrame::KIND => "to say what it holds of the table",
-        ConfirmFrame::KIND => "to have the table confirmed",
-        JoinFrame::KIND => "to let this worker keep step with the others",
-        PullFrame::KIND => "a pull",
-        PushFrame::KIND => "a push",
-        BookFrame::KIND => "a request to the scheduler",
-        AllocateFrame::KIND => "an incarnation",
-        VectorFrame::KIND => "a program on its vectors",
-        _ => "a request",
-    };
-    WorkerError::Refused { peer: peer.clone(), what: what.into(), refusal: Refusal::of(code), text }
 }
 
 /// Whether another attempt may succeed.

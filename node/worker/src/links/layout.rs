@@ -20,13 +20,13 @@
 //!   void.
 
 use crate::error::WorkerError;
+use crate::links::opening::Opening;
 use crate::links::peer::Peer;
+use crate::links::state::Links;
 use crate::reads::own_push_filter::OwnPushFilter;
 use crate::requests::ids::Request;
 use crate::requests::in_flight::{PullPart, RequestWork};
-use crate::tables::table::WorkerTable;
-use crate::worker::Worker;
-use gannet_core::ShardSet;
+use crate::tables::table::Tables;
 use gannet_transport::Net;
 use gannet_wire::frames;
 use std::time::Duration;
@@ -41,33 +41,25 @@ struct RequestOrder {
     request: Request,
 }
 
-impl WorkerTable {
-    /// Makes this link the owner of these shards.
-    pub(crate) fn own(&mut self, shards: &ShardSet, link: usize) {
-        shards.iter().for_each(|shard| self.owners[shard as usize] = link as u32);
-        self.one_owner = self.owners.iter().all(|owner| *owner == self.owners[0]);
-    }
-}
-
-impl<N: Net> Worker<N> {
-    /// The links that should exist, of all servers.
-    pub(crate) fn links_now(&self) -> impl Iterator<Item = usize> {
-        (0..self.peers.len()).filter(|&number| self.peers[number].is_wanted())
-    }
-
+impl<N: Net> Links<N> {
     /// All entries of a server, in the order of its threads.
     fn places(&self, server: u32) -> Vec<usize> {
         (0..self.peers.len()).filter(|&number| self.peers[number].server == server).collect()
     }
 
     /// Lays the links out for a server with so many threads, if it had none before or another number.
-    pub(crate) fn lay_out(&mut self, server: u32, threads: u32) -> Result<(), WorkerError> {
+    pub(crate) fn lay_out(
+        &mut self,
+        tables: &mut Tables,
+        server: u32,
+        threads: u32,
+    ) -> Result<(), WorkerError> {
         let (now, mut places) = (self.net.now(), self.places(server));
         let before: Vec<usize> =
             places.iter().copied().filter(|&number| self.peers[number].is_wanted()).collect();
         let first = &self.peers[places[0]];
         let (addr, previous) = (first.addr.clone(), first.threads);
-        let in_vain = previous != 0 && self.note_change_of_threads(&places, now)?;
+        let in_vain = previous != 0 && self.note_change_of_threads(tables, &places, now)?;
         if previous != 0 && !in_vain {
             tracing::warn!(
                 server = addr,
@@ -76,12 +68,12 @@ impl<N: Net> Worker<N> {
                 "a server came back with another number of threads"
             );
         }
-        let clocks = self.clocks_of_all(&before);
+        let clocks = self.clocks_of_all(tables.len(), &before);
         let why = format!("{addr} came back with {threads} threads");
         let mut waiting = Vec::new();
         for &number in &places {
             let peer = &mut self.peers[number];
-            if peer.opening.as_ref().is_some_and(crate::links::opening::Opening::is_welcome) {
+            if peer.opening.as_ref().is_some_and(Opening::is_welcome) {
                 peer.opening = None;
             }
             peer.lose(why.clone(), &mut self.flights, &self.counters, now);
@@ -105,13 +97,13 @@ impl<N: Net> Worker<N> {
         }
         self.layout += 1;
         let own = &places[..threads as usize];
-        for table in &mut self.tables {
+        for table in tables.iter_mut() {
             for &link in own {
-                table.own(&table.opened.shards(&self.peers[link]), link);
+                table.own(&table.opened.shards(self.peers[link].thread()), link);
             }
         }
-        self.counters.links_wanted.set(self.links_now().count() as u64);
-        self.reassign(waiting, own);
+        self.counters.links_wanted.set(self.wanted().count() as u64);
+        self.reassign(tables, waiting, own);
         if in_vain {
             places.into_iter().for_each(|number| self.back_off(number, now));
         }
@@ -123,9 +115,14 @@ impl<N: Net> Worker<N> {
     ///
     /// # Errors
     /// It does nothing else for too long.
-    fn note_change_of_threads(&mut self, places: &[usize], now: Duration) -> Result<bool, WorkerError> {
+    fn note_change_of_threads(
+        &mut self,
+        tables: &Tables,
+        places: &[usize],
+        now: Duration,
+    ) -> Result<bool, WorkerError> {
         let heard = places.iter().map(|&number| self.peers[number].health.heard_at).max();
-        let patience = self.patience();
+        let patience = tables.patience(self.config.peer_timeout);
         let first = &mut self.peers[places[0]];
         match first.health.other_threads_at.filter(|at| heard < Some(*at)) {
             Some(at) if now > at + patience => {
@@ -143,11 +140,11 @@ impl<N: Net> Worker<N> {
     }
 
     /// Queues unanswered requests for the threads that own their shards now.
-    fn reassign(&mut self, mut waiting: Vec<(usize, Request)>, own: &[usize]) {
+    fn reassign(&mut self, tables: &Tables, mut waiting: Vec<(usize, Request)>, own: &[usize]) {
         waiting.sort_by_key(|(_, request)| request.index);
         let mut sorted: Vec<RequestOrder> = Vec::with_capacity(waiting.len());
         for flight in waiting.chunk_by(|a, b| a.1.index == b.1.index) {
-            self.reassign_flight(flight, own, &mut sorted);
+            self.reassign_flight(tables, flight, own, &mut sorted);
         }
         sorted.sort_by_key(|sorted| (sorted.unordered, sorted.younger, sorted.start));
         let now = self.net.now();
@@ -163,13 +160,14 @@ impl<N: Net> Worker<N> {
     /// Adds the new requests of a request in flight to `sorted`.
     fn reassign_flight(
         &mut self,
+        tables: &Tables,
         waiting: &[(usize, Request)],
         own: &[usize],
         sorted: &mut Vec<RequestOrder>,
     ) {
         let index = waiting[0].1.index;
         let next = self.flights.next_generation;
-        let Worker { flights, tables, peers, .. } = self;
+        let Links { flights, peers, .. } = self;
         let Some(flight) = flights.at(index) else { return };
         let younger = u32::MAX - flight.age(next);
         let numbers: Vec<u32> = waiting.iter().map(|(_, request)| request.chunk).collect();
@@ -231,10 +229,10 @@ impl<N: Net> Worker<N> {
 
     /// For each table, the clock that all of these links have acknowledged, and the workers that had left as any of
     /// them reported: when a worker has left, everything of it has been acknowledged everywhere.
-    fn clocks_of_all(&self, links: &[usize]) -> Vec<(u64, u64)> {
+    fn clocks_of_all(&self, tables: usize, links: &[usize]) -> Vec<(u64, u64)> {
         let of = |link: &usize, table| self.peers[*link].steps.clocks.get(table).copied().unwrap_or((0, 0));
         let both = |a: (u64, u64), b: (u64, u64)| (a.0.min(b.0), a.1 | b.1);
-        (0..self.tables.len())
+        (0..tables)
             .map(|table| links.iter().map(|link| of(link, table)).reduce(both).unwrap_or((0, 0)))
             .collect()
     }

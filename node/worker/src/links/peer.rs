@@ -15,6 +15,8 @@ use crate::reads::one_sided::OneSidedReads;
 use crate::requests::ids::Request;
 use crate::requests::in_flight::{InFlight, RequestWork};
 use crate::requests::request_queue::RequestQueue;
+use crate::tables::opened_as::ServerThread;
+use crate::tables::table::Tables;
 use gannet_transport::{Filled, Link, Stream};
 use gannet_wire::frames;
 use gannet_wire::frames::declare::FrameKind;
@@ -198,5 +200,32 @@ impl<S: Stream> Peer<S> {
             self.followed.resize_with(table + 1, Followed::default);
         }
         &mut self.followed[table]
+    }
+
+    /// Which thread of which server it is.
+    pub(crate) fn thread(&self) -> ServerThread {
+        ServerThread { server: self.server, thread: self.thread, threads: self.threads }
+    }
+
+    /// Stores changes that the server has sent of rows that it keeps fresh. Returns how many rows are fresh now; `None`
+    /// if the changes cannot be read.
+    pub(crate) fn take_delta(&mut self, tables: &Tables, Delta { head, payload }: &Delta) -> Option<u64> {
+        let frame = DeltaFrame::decode(head).ok()?;
+        let table = self.session.tables.iter().position(|&table| table == frame.table)?;
+        let Some(caching) = tables.get(table).and_then(|table| table.cache.as_ref()) else { return Some(0) };
+        let last_answered = self.near.last_answered();
+        let touched = self.near.own_pushes.open();
+        let followed = self.followed.get_mut(table).filter(|of| of.generation == frame.set);
+        let Some(followed) = followed else { return Some(0) };
+        let touched = |key: u64| touched.is_some_and(|touched| touched.has(key));
+        followed.take(caching, &frame, payload, last_answered, touched)
+    }
+
+    /// The server cannot keep more rows fresh: the worker stops following its rows.
+    pub(crate) fn follow_refused(&mut self) {
+        for followed in &mut self.followed {
+            followed.lose();
+            followed.refused = true;
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! The worker's event loop: a turn for each link, then a wait. It also handles lost links and time limits.
 
-use crate::calls::pipeline::SPARE_MAX;
+use crate::cache::following::Delta;
+use crate::config::registrars::deciding_server;
 use crate::error::WorkerError;
-use crate::limits::{LOSSES_TOGETHER, PLACE_SILENCE};
+use crate::limits::{CHECK_EVERY, LOSSES_TOGETHER, PLACE_SILENCE};
 use crate::links::peer::Peer;
 use crate::links::replies::ReplyResult;
+use crate::links::state::{Arrived, Links};
 use crate::requests::ids::Request;
 use crate::requests::in_flight::{ControlInFlight, RequestWork};
-use crate::requests::push_rows::PushRows;
-use crate::worker::Worker;
+use crate::tables::table::Tables;
+
 use gannet_transport::{Net, Poll};
 use gannet_wire::frames;
 use gannet_wire::frames::declare::FrameKind;
@@ -22,20 +24,23 @@ use gannet_wire::messages::control::RefusedV1;
 use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
-/// The longest wait before the worker checks time limits.
-pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// Refusals that wait until a call returns them.
+const REFUSALS_MAX: usize = 16;
 
-impl<N: Net> Worker<N> {
-    /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
-    pub(crate) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
-        let now = self.net.now();
-        if self.turn_once(now)? || patience.is_zero() {
-            let checked = self.check_limits(now);
-            self.poll.submit()?;
-            return checked;
+impl<N: Net> Links<N> {
+    /// Sends and receives what it can. If nothing moves, it waits at most `patience`. Returns when it began. What came
+    /// and is not for the links is then in `arrived`.
+    pub(crate) fn exchange(
+        &mut self,
+        tables: &mut Tables,
+        patience: Duration,
+    ) -> Result<Duration, WorkerError> {
+        let begun = self.net.now();
+        if self.turn_once(tables, begun)? || patience.is_zero() {
+            return Ok(begun);
         }
         // Short answers come soon: polling costs less than sleeping. For long ones the worker sleeps.
-        let (short, from) = (self.flights.bytes <= SPIN_FRAME_BYTES, now);
+        let short = self.flights.bytes <= SPIN_FRAME_BYTES;
         if short {
             self.spin.begin(self.net.now());
         }
@@ -43,30 +48,25 @@ impl<N: Net> Worker<N> {
             let now = self.net.now();
             let polling = short && self.spin.polls(now);
             self.wait(if polling { Duration::ZERO } else { patience.min(CHECK_EVERY) })?;
-            if self.turn_all(now)? || !polling {
+            if self.turn_all(tables, now)? || !polling {
                 break;
             }
         }
-        let checked = self.check_limits(now);
-        self.poll.submit()?;
-        self.counters.waited_nanos.add(self.net.now().saturating_sub(from).as_nanos() as u64);
-        checked
+        self.counters.waited_nanos.add(self.net.now().saturating_sub(begun).as_nanos() as u64);
+        Ok(begun)
+    }
+
+    /// Sends and receives what it can, without waiting. Returns when it began, and whether there was anything.
+    pub(crate) fn receive(&mut self, tables: &mut Tables) -> Result<(Duration, bool), WorkerError> {
+        self.wait(Duration::ZERO)?;
+        let now = self.net.now();
+        Ok((now, self.turn_once(tables, now)?))
     }
 
     /// A turn for every link. Returns whether something was sent or received.
-    fn turn_once(&mut self, now: Duration) -> Result<bool, WorkerError> {
+    fn turn_once(&mut self, tables: &mut Tables, now: Duration) -> Result<bool, WorkerError> {
         self.counters.turns.add(1);
-        self.turn_all(now)
-    }
-
-    /// Sends and receives what it can, without waiting. Returns whether there was anything.
-    pub(crate) fn receive(&mut self) -> Result<bool, WorkerError> {
-        self.wait(Duration::ZERO)?;
-        let now = self.net.now();
-        let moved = self.turn_once(now)?;
-        self.check_limits(now)?;
-        self.poll.submit()?;
-        Ok(moved)
+        self.turn_all(tables, now)
     }
 
     /// Waits for events and passes them to their links.
@@ -83,15 +83,15 @@ impl<N: Net> Worker<N> {
     }
 
     /// Gives every link a turn. Returns `true` if anything moved.
-    fn turn_all(&mut self, now: Duration) -> Result<bool, WorkerError> {
+    fn turn_all(&mut self, tables: &mut Tables, now: Duration) -> Result<bool, WorkerError> {
         let mut moved = false;
         for number in 0..self.peers.len() {
-            moved |= self.turn(number, now)?;
+            moved |= self.turn(tables, number, now)?;
         }
         Ok(moved)
     }
 
-    fn turn(&mut self, number: usize, now: Duration) -> Result<bool, WorkerError> {
+    fn turn(&mut self, tables: &mut Tables, number: usize, now: Duration) -> Result<bool, WorkerError> {
         let peer = &mut self.peers[number];
         let turned = peer.turn(&mut self.flights, &self.counters, &mut self.answers, now);
         let moved = match turned {
@@ -103,7 +103,7 @@ impl<N: Net> Worker<N> {
         };
         let mut answers = std::mem::take(&mut self.answers);
         for answer in answers.drain(..) {
-            self.take_in(number, answer);
+            self.take_in(tables, number, answer);
         }
         self.answers = answers;
         Ok(moved)
@@ -172,23 +172,16 @@ impl<N: Net> Worker<N> {
         self.peers[number].health.loss_logged = Some(now);
     }
 
-    fn take_in(&mut self, number: usize, answer: ReplyResult) {
+    /// Takes in what a link has brought, in its order.
+    fn take_in(&mut self, tables: &mut Tables, number: usize, answer: ReplyResult) {
         let place = match answer {
             ReplyResult::Part(place) => place,
             ReplyResult::Refused { request, refusal, text } => {
-                self.refuse(number, request, refusal, text);
+                self.refuse(tables, number, request, refusal, text);
                 request.index
             }
-            ReplyResult::Waits => return self.log_wait(number),
-            ReplyResult::Delta(delta) => {
-                if !self.take_delta(number, &delta) {
-                    let why = "unreadable changes of rows".to_owned();
-                    let now = self.net.now();
-                    self.log_loss(number, &why, now);
-                    self.end_link(number, why, false, now);
-                }
-                return;
-            }
+            ReplyResult::Waits => return self.arrived.push_back(Arrived::Waits { link: number }),
+            ReplyResult::Delta(delta) => return self.take_delta(tables, number, &delta),
         };
         let Some(flight) = self.flights.at(place) else { return };
         let near = &mut self.peers[number].near;
@@ -209,30 +202,42 @@ impl<N: Net> Worker<N> {
         }
         match self.flights.take(place).map(|flight| (flight.failed, flight.work)) {
             Some((_, RequestWork::Push(push))) => {
-                if push.late {
-                    self.note_late(push.laid.table(), push.seq);
-                }
-                if let PushRows::Owned(rows) = push.values
-                    && self.spare.len() < SPARE_MAX
-                {
-                    self.spare.push(rows);
-                }
+                let (table, seq, late, rows) = (push.laid.table(), push.seq, push.late, push.values);
+                self.arrived.push_back(Arrived::PushEnded { table, seq, late, rows });
             }
             Some((false, RequestWork::Control(control)))
                 if matches!(control.kind(), ImagesFrame::KIND | RegionsFrame::KIND) =>
             {
-                if let Err(error) = self.take_read_path(number, &control) {
-                    // A wrong description of the server's memory ends the link. Another attempt may bring a right one.
-                    let now = self.net.now();
-                    self.log_loss(number, &error.to_string(), now);
-                    self.end_link(number, error.to_string(), false, now);
-                }
+                self.arrived.push_back(Arrived::ReadPath { link: number, control: Box::new(control) });
             }
             _ => {}
         }
     }
 
-    fn refuse(&mut self, number: usize, request: Request, refusal: Refusal, mut text: String) {
+    /// Stores the changes of rows that a server keeps fresh. They come among the answers, in order, so they are taken
+    /// before the next answer is.
+    fn take_delta(&mut self, tables: &Tables, number: usize, delta: &Delta) {
+        match self.peers[number].take_delta(tables, delta) {
+            Some(refreshed) => self.counters.cache_refreshed.add(refreshed),
+            None => self.give_up(number, "unreadable changes of rows".to_owned()),
+        }
+    }
+
+    /// Ends a link whose server sent what it must not. Another attempt may bring something right.
+    pub(crate) fn give_up(&mut self, number: usize, why: String) {
+        let now = self.net.now();
+        self.log_loss(number, &why, now);
+        self.end_link(number, why, false, now);
+    }
+
+    fn refuse(
+        &mut self,
+        tables: &Tables,
+        number: usize,
+        request: Request,
+        refusal: Refusal,
+        mut text: String,
+    ) {
         let peer = self.peers[number].name.clone();
         if let Some(flight) = self.flights.at(request.index) {
             if let RequestWork::Control(control) = &mut flight.work
@@ -252,24 +257,24 @@ impl<N: Net> Worker<N> {
         }
         if self.flights.kind(request.index) == Some(SubscribeFrame::KIND) {
             tracing::warn!(%peer, ?refusal, text, "rows of the cache are not kept fresh");
-            return self.follow_refused(number);
+            return self.peers[number].follow_refused();
         }
         if self.flights.kind(request.index).is_some_and(frames::is_of_link) {
-            return self.read_path_refused(number, &text);
+            return self.arrived.push_back(Arrived::ReadPathRefused { link: number, why: text });
         }
         let what = match self.flights.at(request.index).map(|flight| &flight.work) {
             Some(RequestWork::Pull(pull)) => {
-                format!("a pull from table {:?}", self.tables[pull.laid.table()].schema.name)
+                format!("a pull from table {:?}", tables[pull.laid.table()].schema.name)
             }
             Some(RequestWork::Push(push)) => {
                 let row = push.laid.chunks()[request.chunk as usize].start;
-                let table = &self.tables[push.laid.table()].schema.name;
+                let table = &tables[push.laid.table()].schema.name;
                 format!("push {}, from its row {row} on, to table {table:?}", push.seq)
             }
             _ => "a request".to_owned(),
         };
         let kind = refusal.name();
-        if self.refused.len() == SPARE_MAX {
+        if self.refused.len() == REFUSALS_MAX {
             tracing::error!(%peer, what, kind, text, "the server refused a request; earlier refusals wait to be reported");
         } else {
             // A call returns this error.
@@ -278,21 +283,25 @@ impl<N: Net> Worker<N> {
         }
     }
 
-    /// Returns refusals; from time to time checks time limits and lost links.
-    fn check_limits(&mut self, now: Duration) -> Result<(), WorkerError> {
+    /// Returns refusals. From time to time it says that time limits and lost links must be [checked](Self::check).
+    pub(crate) fn begin_check(&mut self, now: Duration) -> Result<bool, WorkerError> {
         if let Some(error) = self.refused.pop_front() {
             return Err(error);
         }
         let lost = self.peers.iter().any(|peer| peer.link.is_none() && peer.is_wanted());
         if !lost && now < self.next_check {
-            return Ok(());
+            return Ok(false);
         }
         self.next_check = now + CHECK_EVERY;
         self.excuse_own_sleep(now);
         let waits = self.peers.iter().find_map(|peer| peer.steps.waits.as_ref());
         self.counters.waits_clock.set(waits.map_or(0, |waits| waits.clock));
         self.counters.waits_for.set(waits.map_or(0, |waits| u64::from(waits.rank) + 1));
-        self.ask_for_awaited(now)?;
+        Ok(true)
+    }
+
+    /// Checks time limits, and takes the next steps to make lost links again.
+    pub(crate) fn check(&mut self, tables: &mut Tables, now: Duration) -> Result<(), WorkerError> {
         for number in 0..self.peers.len() {
             let peer = &self.peers[number];
             if !peer.is_wanted() {
@@ -300,7 +309,7 @@ impl<N: Net> Worker<N> {
             }
             let silent = now.saturating_sub(peer.health.good_at.max(peer.health.linked_at));
             if peer.requests.queue.is_empty() && peer.link.is_some() {
-                if silent >= peer.requests.credit.ping_after.min(self.heartbeat_every(number)) {
+                if silent >= peer.requests.credit.ping_after.min(self.heartbeat_every(tables, number)) {
                     self.ping(number, now)?;
                 }
                 continue;
@@ -314,12 +323,12 @@ impl<N: Net> Worker<N> {
             if silent > PLACE_SILENCE {
                 self.look_for_owner(number);
             }
-            self.try_connect(number)?;
+            self.try_connect(tables, number)?;
             // An unanswered ping loses the link, but no call waits for it.
             let unawaited =
                 |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
             if !self.peers[number].requests.queue.iter().all(unawaited) {
-                self.check_wait(number, self.net.now())?;
+                self.check_wait(tables, number, self.net.now())?;
             }
         }
         Ok(())
@@ -339,13 +348,19 @@ impl<N: Net> Worker<N> {
         }
     }
 
+    /// How often the thread behind this link must hear of this worker while it keeps step. The deciding thread would
+    /// otherwise take a worker for dead that waits elsewhere.
+    fn heartbeat_every(&self, tables: &Tables, link: usize) -> Duration {
+        let Peer { thread, addr, .. } = &self.peers[link];
+        let decides = deciding_server(&self.config) == Some(addr) || self.config.places.is_some();
+        let timeout = tables.worker_timeout().filter(|_| *thread == 0 && decides);
+        timeout.map_or(Duration::MAX, |timeout| timeout / 3)
+    }
+
     /// Pings a peer that has been silent for a while. A peer that does not answer is stalled.
     pub(crate) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
-        let frame = UnsentFrame::new(&PingFrame {});
-        let ping = ControlInFlight { frame, answers: vec![None], ..ControlInFlight::default() };
-        let id = self.flights.add(RequestWork::Control(ping), 1, 0, now);
         self.counters.pings.add(1);
-        self.peers[number].enqueue(Request { index: id.index, chunk: 0, push: false, bytes: 0 }, now);
-        self.send(number)
+        let ping = UnsentFrame::new(&PingFrame {});
+        self.post_on(number, ControlInFlight { frame: ping, ..ControlInFlight::default() }, 0, now).map(drop)
     }
 }

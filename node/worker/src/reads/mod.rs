@@ -8,4 +8,5 @@ mod path_choice_tests;
 pub(crate) mod query;
 pub(crate) mod rdma_reads;
 pub(crate) mod row_handles;
+pub(crate) mod row_reader;
 pub(crate) mod spec;

@@ -3,8 +3,8 @@
 pub(crate) mod control;
 pub(crate) mod ids;
 pub(crate) mod in_flight;
-pub(crate) mod keysets;
 pub(crate) mod names;
 pub(crate) mod push_rows;
 pub(crate) mod relayout;
 pub(crate) mod request_queue;
+pub(crate) mod spare;

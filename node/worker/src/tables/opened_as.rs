@@ -1,12 +1,20 @@
 //! The identity of an opened table at its servers.
 
 use crate::error::WorkerError;
-use crate::links::peer::Peer;
 use gannet_core::{Schema, ShardSet, TableUid};
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::{OpenTableV2, TableOpenedV4};
 use gannet_wire::partition::{PartitionMap, set_of};
 use std::sync::Arc;
+
+/// A thread of a server, by its server's number among those of the worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ServerThread {
+    pub(crate) server: u32,
+    pub(crate) thread: u32,
+    /// Threads of the server.
+    pub(crate) threads: u32,
+}
 
 /// The identity of a table at its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,9 +28,9 @@ pub(crate) struct OpenedAs {
 
 impl OpenedAs {
     /// The shards behind a link.
-    pub(crate) fn shards<S>(&self, peer: &Peer<S>) -> ShardSet {
-        let (place, shards) = (self.places[peer.server as usize], self.births.len() as u32);
-        self.map().shards_of_thread(place, (peer.thread, peer.threads), shards)
+    pub(crate) fn shards(&self, at: ServerThread) -> ShardSet {
+        let (place, shards) = (self.places[at.server as usize], self.births.len() as u32);
+        self.map().shards_of_thread(place, (at.thread, at.threads), shards)
     }
 
     /// The shards of a server.
@@ -46,27 +54,22 @@ impl OpenedAs {
     }
 
     /// Checks that the table that was opened again is the one that was there before.
-    pub(crate) fn check<S>(
-        &self,
-        table: &str,
-        peer: &Peer<S>,
-        now: &TableOpenedV4,
-    ) -> Result<(), WorkerError> {
+    pub(crate) fn check(&self, table: &str, peer: &Arc<str>, now: &TableOpenedV4) -> Result<(), WorkerError> {
         let Some(shards) = told(now, self.births.len()) else {
             let what = format!("shards {:?} with {} births", now.shards, now.births.len());
-            return Err(WorkerError::Protocol { peer: peer.name.clone(), what });
+            return Err(WorkerError::Protocol { peer: peer.clone(), what });
         };
         let other = shards.iter().zip(&now.births);
         let gone = other.filter(|(shard, now)| self.births[*shard as usize] != **now).map(|(shard, _)| shard);
         match ShardSet::of(gone) {
             gone if gone.is_empty() => Ok(()),
-            gone => Err(forgot(table, &peer.name, gone)),
+            gone => Err(forgot(table, peer, gone)),
         }
     }
 
     /// The error of a server that has lost the table.
-    pub(crate) fn gone<S>(&self, table: &str, peer: &Peer<S>) -> WorkerError {
-        forgot(table, &peer.name, self.of_server(peer.server as usize))
+    pub(crate) fn gone(&self, table: &str, peer: &Arc<str>, server: u32) -> WorkerError {
+        forgot(table, peer, self.of_server(server as usize))
     }
 }
 

@@ -1,13 +1,15 @@
 //! The keysets of finished pulls: a push to the same cut names them instead of its keys.
 
 use crate::limits::KEPT_PULLS_MAX;
+use crate::links::peer::Peer;
 use crate::requests::in_flight::PullPart;
 use crate::requests::names::PullId;
 use crate::requests::relayout::Relayout;
-use crate::worker::Worker;
-use gannet_transport::Net;
+use gannet_transport::Stream;
 use gannet_wire::frames::push_payload::KeysetRows;
 use gannet_wire::frames::word::pair;
+use gannet_wire::sharded_keys::Chunk;
+use std::collections::VecDeque;
 
 /// The keysets of a finished pull.
 pub(crate) struct KeptKeysets {
@@ -16,38 +18,59 @@ pub(crate) struct KeptKeysets {
     parts: Vec<PullPart>,
 }
 
-impl<N: Net> Worker<N> {
+/// The keysets of the last pulls, the oldest first.
+#[derive(Default)]
+pub(crate) struct KeptPulls(VecDeque<KeptKeysets>);
+
+/// What a push names instead of its keys, for each of its parts.
+#[derive(Default)]
+pub(crate) struct RowNames {
+    /// The keyset that replaces the keys; 0 for none.
+    pub(crate) keysets: Vec<u64>,
+    /// Where the worker found the rows. Empty for none.
+    pub(crate) slots: Vec<Vec<u32>>,
+    /// Which rows a keyset covers, if only some.
+    pub(crate) some: Vec<Option<KeysetRows>>,
+}
+
+impl KeptPulls {
     /// Keeps the keysets and slots of a pull, if it has any, until a push uses them.
-    pub(crate) fn keep_keysets(&mut self, id: PullId, laid: Relayout, parts: Vec<PullPart>) {
+    pub(crate) fn keep<S: Stream>(
+        &mut self,
+        peers: &mut [Peer<S>],
+        id: PullId,
+        laid: Relayout,
+        parts: Vec<PullPart>,
+    ) {
         let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
         if !parts.iter().any(|part| part.keep != 0 || found(part)) {
             return;
         }
-        if self.kept_pulls.len() == KEPT_PULLS_MAX
-            && let Some(oldest) = self.kept_pulls.pop_front()
+        if self.0.len() == KEPT_PULLS_MAX
+            && let Some(oldest) = self.0.pop_front()
         {
-            self.forget(&oldest);
+            oldest.forget(peers);
         }
-        self.kept_pulls.push_back(KeptKeysets { id, laid, parts });
+        self.0.push_back(KeptKeysets { id, laid, parts });
     }
 
     /// For each part of a push to this cut: the keyset that replaces its keys, or the slots where this worker found its
     /// rows. The push uses up the keysets of the pull. Their numbers are free at once, because any request that reuses
     /// one comes after the push on the same link. The keyset of a pull through the cache covers only the rows that were
     /// requested: the push then sends the keys of the others.
-    #[allow(clippy::type_complexity)]
-    pub(crate) fn handles_of(
+    pub(crate) fn handles_of<S: Stream>(
         &mut self,
+        peers: &mut [Peer<S>],
         pull: Option<PullId>,
         laid: &Relayout,
-    ) -> (Vec<u64>, Vec<Vec<u32>>, Vec<Option<KeysetRows>>) {
-        let found = pull.and_then(|pull| self.kept_pulls.iter().rposition(|kept| kept.id == pull));
-        let Some(mut keysets) = found.and_then(|at| self.kept_pulls.remove(at)) else {
-            return (vec![0; laid.chunks().len()], Vec::new(), Vec::new());
+    ) -> RowNames {
+        let found = pull.and_then(|pull| self.0.iter().rposition(|kept| kept.id == pull));
+        let Some(mut keysets) = found.and_then(|at| self.0.remove(at)) else {
+            return RowNames { keysets: vec![0; laid.chunks().len()], ..RowNames::default() };
         };
         let same = keysets.laid.is_as(laid);
-        let name = |(chunk, part): (&gannet_wire::sharded_keys::Chunk, &PullPart)| {
-            let peer = &self.peers[chunk.peer as usize];
+        let name = |(chunk, part): (&Chunk, &PullPart)| {
+            let peer = &peers[chunk.peer as usize];
             let valid = same && part.kept == peer.session.epoch && peer.link.is_some();
             if valid { pair(peer.session.number, part.keep) } else { 0 }
         };
@@ -55,8 +78,8 @@ impl<N: Net> Worker<N> {
             true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
             false => vec![0; laid.chunks().len()],
         };
-        self.forget(&keysets);
-        let some = |((chunk, part), name): ((&gannet_wire::sharded_keys::Chunk, &PullPart), &u64)| {
+        keysets.forget(peers);
+        let some = |((chunk, part), name): ((&Chunk, &PullPart), &u64)| {
             let near =
                 part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
             Some(KeysetRows::new(&laid.keys()[chunk.floats(1)], &near.places))
@@ -70,12 +93,14 @@ impl<N: Net> Worker<N> {
             true => keysets.parts.iter_mut().map(found).collect(),
             false => Vec::new(),
         };
-        (names, slots, some)
+        RowNames { keysets: names, slots, some }
     }
+}
 
-    fn forget(&mut self, keysets: &KeptKeysets) {
-        for (chunk, part) in keysets.laid.chunks().iter().zip(&keysets.parts) {
-            self.peers[chunk.peer as usize].keysets.release(part.keep);
+impl KeptKeysets {
+    fn forget<S: Stream>(&self, peers: &mut [Peer<S>]) {
+        for (chunk, part) in self.laid.chunks().iter().zip(&self.parts) {
+            peers[chunk.peer as usize].keysets.release(part.keep);
         }
     }
 }
