@@ -1,37 +1,47 @@
 //! The worker: pulls and pushes, the clients of a job and of a run, and the coordinator of a checkpoint.
 #![forbid(unsafe_code)]
 
+mod cache;
+mod calls;
 mod checkpoint;
+mod clients;
+mod config;
 mod counters;
 mod error;
 pub mod limits;
+mod links;
+mod reads;
+mod requests;
+mod tables;
 mod worker;
 
+pub use cache::rows::{CacheConfig, CacheUse, RowCache, Staleness};
+pub use calls::clocks::WaitingFor;
+#[doc(hidden)]
+pub use calls::copy_client::BackupLinks;
+#[doc(hidden)]
+pub use calls::copy_client::BlockRequest;
+pub use calls::shares::SharePlace;
+pub use calls::tables::TableStatus;
+pub use calls::wire_type::WireType;
 pub use checkpoint::coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
 #[doc(hidden)]
 pub use checkpoint::owner::savers_of;
-pub use counters::{Counters, WorkerCounters};
-pub use error::WorkerError;
-pub use worker::builder::WorkerBuilder;
-pub use worker::cache::{CacheConfig, CacheUse, RowCache, Staleness};
-pub use worker::clocks::WaitingFor;
-#[doc(hidden)]
-pub use worker::copy_client::{BackupLinks, BlockRequest};
-pub use worker::data_link::{DataLink, DataOffer, TextChunk};
-pub use worker::heartbeat::{FenceFn, Heartbeat};
-pub use worker::job_client::{JobAnswer, JobClient};
-pub use worker::known_runs::{forget_run, known_runs, known_tables, server_of_run};
-pub use worker::one_sided::ReadPathChoice;
-pub use worker::pipeline::{DataName, PullId, Pulled, PushId, SeenPushes};
-pub use worker::places::Places;
-pub use worker::push_rows::PushRows;
-pub use worker::remote_coordinator::RemoteCoordinator;
-pub use worker::run_client::RunClient;
-pub use worker::run_session::{RunOrders, RunRequest, RunSession};
-pub use worker::shares::SharePlace;
-pub use worker::tables::{TableId, TableStatus};
+pub use clients::data_link::{DataLink, DataOffer, TextChunk};
+pub use clients::heartbeat::{FenceFn, Heartbeat};
+pub use clients::job_client::{JobAnswer, JobClient};
+pub use clients::known_runs::{forget_run, known_runs, known_tables, server_of_run};
+pub use clients::remote_coordinator::RemoteCoordinator;
+pub use clients::run_client::RunClient;
+pub use clients::run_session::{RunOrders, RunRequest, RunSession};
 #[cfg(feature = "test-support")]
 #[doc(hidden)]
-pub use worker::test_support::IncarnationClient;
-pub use worker::wire_type::WireType;
-pub use worker::{OneSided, Worker, WorkerConfig};
+pub use clients::test_support::IncarnationClient;
+pub use config::builder::WorkerBuilder;
+pub use config::worker_config::{OneSided, Places, WorkerConfig};
+pub use counters::{Counters, WorkerCounters};
+pub use error::WorkerError;
+pub use reads::spec::ReadPathChoice;
+pub use requests::names::{DataName, PullId, Pulled, PushId, SeenPushes, TableId};
+pub use requests::push_rows::PushRows;
+pub use worker::Worker;

@@ -6,9 +6,10 @@ use crate::checkpoint::frozen::Frozen;
 use crate::checkpoint::half_fenced::half_fenced;
 use crate::checkpoint::owner::{birth, must_be_their_directory, must_be_their_run, savers_of};
 use crate::checkpoint::torn::give_up_gone;
+use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
 use crate::limits::CUT_STALL;
-use crate::worker::{Worker, WorkerConfig};
+use crate::worker::Worker;
 use gannet_core::{CheckpointDir, Draft, JobManifest, NewestCheckpoints, ShardCut};
 use gannet_transport::{Net, Poll};
 use gannet_wire::incarnation::NO_INCARNATION;
@@ -21,10 +22,13 @@ use std::time::Duration;
 
 /// How often the coordinator asks.
 const ASK_EVERY: Duration = Duration::from_millis(1);
+
 /// How often it asks how far the writing is.
 const POLL_EVERY: Duration = Duration::from_millis(10);
+
 /// After so many questions without progress it lets in the pushes that wait: a push that it needs may be behind them.
 const QUESTIONS_MAX: u32 = 20;
+
 /// Before it tries again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -49,7 +53,7 @@ pub struct CheckpointOptions {
     /// Whether this process is the only one that saves this run, one checkpoint after the other. It then removes what
     /// its predecessor had written when it was killed.
     pub sole: bool,
-    /// Tables to which each batch of data pushes, under one name ([`DataName`](crate::worker::pipeline::DataName)): the
+    /// Tables to which each batch of data pushes, under one name ([`DataName`](crate::requests::names::DataName)): the
     /// cut contains a batch in all of them or in none. Empty: what the newest checkpoint of the run says in its note
     /// `batch-tables`; if there is none, each table is cut by itself.
     pub batch_tables: Vec<String>,

@@ -17,7 +17,7 @@
 //! ```
 //! All threads hold back new pushes from the first mark to the last. So no push is in the cut of one shard and missing
 //! in that of another. A thread knows only the last push of a pusher. But whoever has a worker's last push, whole, has
-//! all its earlier ones: the worker sees to that (`worker/cut_client.rs`). So a cut has the pushes of each pusher up to
+//! all its earlier ones: the worker sees to that (`calls/cut_client.rs`). So a cut has the pushes of each pusher up to
 //! one sequence number.
 //!
 //! A push stays incomplete for good if its pusher is gone. When every thread says so, the coordinator has the pusher

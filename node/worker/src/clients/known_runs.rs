@@ -1,0 +1,114 @@
+//! What servers know of runs and tables, and how a run is deleted. Whoever asks need not be in a run.
+
+use crate::clients::no_space::until_space;
+use crate::clients::run_session::{drop_everywhere, look, registrar};
+use crate::config::registrars::{of_registry, registrars};
+use crate::config::worker_config::WorkerConfig;
+use crate::error::WorkerError;
+use crate::worker::Worker;
+use gannet_transport::Net;
+use gannet_wire::messages::member::WorkerIncarnation;
+use gannet_wire::messages::runs::{Run, RunActionV1, RunReplyV1, RunRequestV1, TableUse};
+use std::collections::BTreeMap;
+
+/// How full the tables are of the servers of `config` that may keep a registry of runs, in the order of their
+/// names.
+///
+/// # Errors
+/// A server is lost, or older than this program.
+pub fn known_tables<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<TableUse>, WorkerError> {
+    let mut all: BTreeMap<String, TableUse> = BTreeMap::new();
+    for server in registrars(config) {
+        let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
+        let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+        let ask = RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::Tables };
+        let tables = match worker.run(&ask)? {
+            RunReplyV1::Tables { tables } => tables,
+            other => return Err(worker.not_of_a_run(&other)),
+        };
+        for table in tables {
+            let known = all.entry(table.name.clone()).or_insert_with(|| table.clone());
+            known.pushers = known.pushers.max(table.pushers);
+        }
+    }
+    Ok(all.into_values().collect())
+}
+
+/// The runs that the servers of `config` know, in the order of their names.
+///
+/// # Errors
+/// A server is lost.
+pub fn known_runs<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, WorkerError> {
+    let mut all = Vec::new();
+    for server in registrars(config) {
+        let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
+        let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+        match worker.run(&RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {
+            RunReplyV1::Runs { runs } => all.extend(runs),
+            other => return Err(worker.not_of_a_run(&other)),
+        }
+    }
+    all.sort_by(|a: &Run, b: &Run| a.name.cmp(&b.name));
+    Ok(all)
+}
+
+/// Deletes a run of which no worker is alive: drops its tables at all servers of `config`, and makes the servers
+/// forget its name and its job. Returns the tables that were dropped; `None` if no server knows the run. A call
+/// that was interrupted can be made again.
+///
+/// ```
+/// # use gannet_server::{Server, ServerConfig};
+/// # use gannet_worker::{WorkerConfig, forget_run};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// assert_eq!(forget_run(Transports::new(), &config, "monday")?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// A server is lost, or a worker of the run is alive.
+pub fn forget_run<N: Net>(
+    net: N,
+    config: &WorkerConfig,
+    name: &str,
+) -> Result<Option<Vec<String>>, WorkerError> {
+    let Some(server) = server_of_run(net.clone(), config, name)? else { return Ok(None) };
+    let mut registry = Worker::connect(net.clone(), of_registry(config, &server))?;
+    let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+    let ask = |worker: &mut Worker<N>, what| {
+        let ask = RunRequestV1 { name: name.to_owned(), incarnation, what };
+        until_space(config.peer_timeout, || worker.run(&ask))
+    };
+    let mut dropped = Vec::new();
+    loop {
+        let to_drop = match ask(&mut registry, RunActionV1::Forget)? {
+            RunReplyV1::Forgets { to_drop } => to_drop,
+            other => return Err(registry.not_of_a_run(&other)),
+        };
+        if to_drop.is_empty() {
+            return Ok(Some(dropped));
+        }
+        drop_everywhere(net.clone(), config, &to_drop)?;
+        ask(&mut registry, RunActionV1::Dropped { tables: to_drop.clone() })?;
+        dropped.extend(to_drop);
+    }
+}
+
+/// The server of `config` that keeps the registry of a run. `None`: none of them knows the run.
+///
+/// # Errors
+/// A server is lost, or two servers keep a registry of the run.
+pub fn server_of_run<N: Net>(
+    net: N,
+    config: &WorkerConfig,
+    name: &str,
+) -> Result<Option<String>, WorkerError> {
+    let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
+    let ask = RunRequestV1 { name: name.to_owned(), incarnation, what: RunActionV1::List };
+    let found = look(&net, config, &ask, &[])?;
+    match found.knowing.is_empty() {
+        true => Ok(None),
+        false => registrar(config, name, &found).map(|(server, _)| Some(server)),
+    }
+}

@@ -1,0 +1,106 @@
+//! The keysets of finished pulls: a push to the same cut names them instead of its keys.
+
+use crate::limits::KEPT_PULLS_MAX;
+use crate::links::peer::Peer;
+use crate::requests::in_flight::PullPart;
+use crate::requests::names::PullId;
+use crate::requests::relayout::Relayout;
+use gannet_transport::Stream;
+use gannet_wire::frames::push_payload::KeysetRows;
+use gannet_wire::frames::word::pair;
+use gannet_wire::sharded_keys::Chunk;
+use std::collections::VecDeque;
+
+/// The keysets of a finished pull.
+pub(crate) struct KeptKeysets {
+    id: PullId,
+    laid: Relayout,
+    parts: Vec<PullPart>,
+}
+
+/// The keysets of the last pulls, the oldest first.
+#[derive(Default)]
+pub(crate) struct KeptPulls(VecDeque<KeptKeysets>);
+
+/// What a push names instead of its keys, for each of its parts.
+#[derive(Default)]
+pub(crate) struct RowNames {
+    /// The keyset that replaces the keys; 0 for none.
+    pub(crate) keysets: Vec<u64>,
+    /// Where the worker found the rows. Empty for none.
+    pub(crate) slots: Vec<Vec<u32>>,
+    /// Which rows a keyset covers, if only some.
+    pub(crate) some: Vec<Option<KeysetRows>>,
+}
+
+impl KeptPulls {
+    /// Keeps the keysets and slots of a pull, if it has any, until a push uses them.
+    pub(crate) fn keep<S: Stream>(
+        &mut self,
+        peers: &mut [Peer<S>],
+        id: PullId,
+        laid: Relayout,
+        parts: Vec<PullPart>,
+    ) {
+        let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
+        if !parts.iter().any(|part| part.keep != 0 || found(part)) {
+            return;
+        }
+        if self.0.len() == KEPT_PULLS_MAX
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.forget(peers);
+        }
+        self.0.push_back(KeptKeysets { id, laid, parts });
+    }
+
+    /// For each part of a push to this cut: the keyset that replaces its keys, or the slots where this worker found its
+    /// rows. The push uses up the keysets of the pull. Their numbers are free at once, because any request that reuses
+    /// one comes after the push on the same link. The keyset of a pull through the cache covers only the rows that were
+    /// requested: the push then sends the keys of the others.
+    pub(crate) fn handles_of<S: Stream>(
+        &mut self,
+        peers: &mut [Peer<S>],
+        pull: Option<PullId>,
+        laid: &Relayout,
+    ) -> RowNames {
+        let found = pull.and_then(|pull| self.0.iter().rposition(|kept| kept.id == pull));
+        let Some(mut keysets) = found.and_then(|at| self.0.remove(at)) else {
+            return RowNames { keysets: vec![0; laid.chunks().len()], ..RowNames::default() };
+        };
+        let same = keysets.laid.is_as(laid);
+        let name = |(chunk, part): (&Chunk, &PullPart)| {
+            let peer = &peers[chunk.peer as usize];
+            let valid = same && part.kept == peer.session.epoch && peer.link.is_some();
+            if valid { pair(peer.session.number, part.keep) } else { 0 }
+        };
+        let names: Vec<u64> = match same {
+            true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
+            false => vec![0; laid.chunks().len()],
+        };
+        keysets.forget(peers);
+        let some = |((chunk, part), name): ((&Chunk, &PullPart), &u64)| {
+            let near =
+                part.near.as_ref().filter(|near| *name != 0 && near.keys.len() < chunk.len as usize)?;
+            Some(KeysetRows::new(&laid.keys()[chunk.floats(1)], &near.places))
+        };
+        let some = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
+            true => laid.chunks().iter().zip(&keysets.parts).zip(&names).map(some).collect(),
+            false => Vec::new(),
+        };
+        let found = |part: &mut PullPart| part.near.take().map_or_else(Vec::new, |near| near.slots);
+        let slots = match same && keysets.parts.iter().any(|part| part.near.is_some()) {
+            true => keysets.parts.iter_mut().map(found).collect(),
+            false => Vec::new(),
+        };
+        RowNames { keysets: names, slots, some }
+    }
+}
+
+impl KeptKeysets {
+    fn forget<S: Stream>(&self, peers: &mut [Peer<S>]) {
+        for (chunk, part) in self.laid.chunks().iter().zip(&self.parts) {
+            peers[chunk.peer as usize].keysets.release(part.keep);
+        }
+    }
+}
