@@ -62,7 +62,16 @@ fn bucket(url: &str) -> Result<CheckpointDir, Failure> {
 
 #[cfg(not(feature = "cloud"))]
 fn bucket(url: &str) -> Result<CheckpointDir, Failure> {
-    Err(Failure::input(format!("{url}: this build has no object stores: build with --features cloud")))
+    Err(Failure::input(no_object_stores(url)))
+}
+
+/// Why a build without object stores refuses a URL.
+#[cfg(any(test, not(feature = "cloud")))]
+fn no_object_stores(url: &str) -> String {
+    format!(
+        "{url}: this gannet was built without object stores; `cargo build --release -p gannet-cli --features cloud` \
+         builds one that has them, or name a folder"
+    )
 }
 
 #[cfg(test)]
@@ -75,6 +84,13 @@ mod tests {
         assert_eq!(url(Path::new("folder/s3:")), None);
         let unknown = open(Path::new("ftp://bucket/job")).unwrap_err().to_string();
         assert!(unknown.starts_with("ftp://bucket/job: "), "{unknown}");
+    }
+
+    #[test]
+    fn a_build_without_object_stores_names_the_command_that_builds_one_with_them() {
+        let refused = no_object_stores("s3://bucket/job");
+        assert!(refused.starts_with("s3://bucket/job: "), "{refused}");
+        assert!(refused.contains("`cargo build --release -p gannet-cli --features cloud`"), "{refused}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ INTERCEPT = np.array([2**64 - 1], np.uint64)
 NO_KEYS = np.empty(0, np.uint64)
 # Parameters that rows depend on. Others may change between two calls.
 _OF_ROWS = ("alpha", "beta", "l1", "l2", "optimizer", "factors", "deviation", "fit_intercept")
+_Classifier = TypeVar("_Classifier", bound="TableClassifier")
 
 
 class TableEstimator(BaseEstimator):
@@ -60,7 +61,10 @@ class TableEstimator(BaseEstimator):
 
     def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
         """Takes the weights of these features over: an array (features, floats of a row) for each problem."""
-        raise NotImplementedError
+        shape = (len(weights), self.n_features_in_)
+        new = np.array([rows[:, 0] for rows in weights], np.float64)
+        self.coef_ = put(getattr(self, "coef_", None), features, new, shape)
+        self.intercept_ = np.array([row[0] for row in intercepts], np.float64)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
@@ -232,7 +236,8 @@ class TableEstimator(BaseEstimator):
 class TableClassifier(ClassifierMixin, TableEstimator):
     """A classifier: one problem for two classes, else one for each class against all others."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Any:
+    def fit(self: _Classifier, X: Any, y: Any, sample_weight: Any = None) -> _Classifier:
+        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with classes ``y`` of shape (n,)."""
         goes_on = self.warm_start and hasattr(self, "coef_")
         with self._as_before_if_refused():
             X, y = self._validated(X, y, not goes_on)
@@ -266,7 +271,10 @@ class TableClassifier(ClassifierMixin, TableEstimator):
                 "rows of its own to go on: begin anew with fit and warm_start=False"
             )
 
-    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Any:
+    def partial_fit(
+        self: _Classifier, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> _Classifier:
+        """Learns more examples, once. The first call names all ``classes``."""
         first = not self._has_begun()
         if first and hasattr(self, "coef_"):
             self._check_rows("partial_fit")
@@ -415,14 +423,6 @@ def learning(
     seed: int = 1,
 ) -> _native.Learning:
     return {"model": model, "rule": rule, "l2": l2, "factors": factors, "deviation": deviation, "seed": seed}
-
-
-def take_weights(estimator: Any, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-    """Takes the first weight of each row over."""
-    shape = (len(weights), estimator.n_features_in_)
-    new = np.array([rows[:, 0] for rows in weights], np.float64)
-    estimator.coef_ = put(getattr(estimator, "coef_", None), features, new, shape)
-    estimator.intercept_ = np.array([row[0] for row in intercepts], np.float64)
 
 
 def put(old: Optional[Any], features: Any, new: Any, shape: tuple[int, ...]) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _native
 from ._arguments import real, whole
-from ._estimators import Optimized, TableClassifier, learning, put, take_weights
+from ._estimators import Optimized, TableClassifier, learning, put
 
 # After _estimators, which says what is missing without scikit-learn.
 from sklearn.utils import check_random_state
@@ -93,18 +93,6 @@ class FMClassifier(Optimized, TableClassifier):
         self.warm_start = warm_start
         self.servers = servers
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FMClassifier":
-        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with classes ``y`` of shape (n,)."""
-        self._fit(X, y, sample_weight)
-        return self
-
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
-    ) -> "FMClassifier":
-        """Learns more examples, once. The first call names all ``classes``."""
-        self._partial_fit(X, y, classes, sample_weight)
-        return self
-
     def _learning(self) -> _native.Learning:
         factors = whole("factors", self.factors, 1, 512)
         if real("deviation", self.deviation) < 0:
@@ -122,7 +110,7 @@ class FMClassifier(Optimized, TableClassifier):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        take_weights(self, features, weights, intercepts)
+        super()._take(features, weights, intercepts)
         shape = (len(weights), self.n_features_in_, self.factors)
         new = np.array([rows[:, 1:] for rows in weights], np.float64)
         self.factors_ = put(getattr(self, "factors_", None), features, new, shape)

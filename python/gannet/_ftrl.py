@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _native
 from ._arguments import real, whole
-from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, take_weights, targets_of
+from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, targets_of
 from ._progress import Bar
 from ._serving import asked_of, draw_names
 
@@ -118,23 +118,13 @@ class FTRLClassifier(TableClassifier):
         """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with classes ``y`` of shape (n,)."""
         if self.solver not in ("ftrl", "lbfgs"):
             raise ValueError(f"solver is {self.solver!r}; 'ftrl' or 'lbfgs' is wanted")
-        self._fit(X, y, sample_weight)
-        return self
+        return super().fit(X, y, sample_weight)
 
-    @available_if(_is_online)
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
-    ) -> "FTRLClassifier":
-        """Learns more examples, once. The first call names all ``classes``."""
-        self._partial_fit(X, y, classes, sample_weight)
-        return self
+    partial_fit = available_if(_is_online)(TableClassifier.partial_fit)
 
     def _learning(self) -> _native.Learning:
         self._check_rates()
         return learning("lr", ("ftrl", [self.alpha, self.beta, self.l1, self.l2]))
-
-    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        take_weights(self, features, weights, intercepts)
 
     def _fit_classes(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
         if self.solver == "ftrl":

@@ -9,9 +9,10 @@ use crate::input;
 use crate::model::tables::load;
 use crate::model::{lr, saves};
 use crate::predict::output::{print_measures, print_object, write};
-use crate::report::measures::{clicks, clicks_in_words};
+use crate::report::measures::{clicks_in_words, put_clicks};
 use crate::report::warnings;
 use gannet::train::predict;
+use serde_json::Map;
 use std::fmt::Write as _;
 use std::io::{self};
 
@@ -46,12 +47,9 @@ pub fn run(args: &PredictArgs) -> Result<(), Failure> {
         print_measures(predicted.examples, &clicks_in_words(quality));
     }
     if args.json {
-        print_object(
-            clicks(predicted.quality.as_ref()),
-            predicted.examples,
-            &predicted.bad_lines,
-            ended.is_none(),
-        );
+        let mut object = Map::new();
+        put_clicks(&mut object, predicted.quality.as_ref());
+        print_object(object, predicted.examples, &predicted.bad_lines, ended.is_none());
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The run's part of a report.
 
+use crate::report::numbers::Numbers;
 use gannet::runs::{RunDecision, RunId};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The run's part of the report.
 #[derive(Debug, Clone, Default)]
@@ -17,11 +18,11 @@ pub struct Account {
 
 impl Account {
     /// Adds the run to the object of a report.
-    pub fn put(&self, object: &mut Value) {
+    pub fn put(&self, report: &mut Numbers) {
         let Some((id, decided)) = &self.run else { return };
-        object["run"] = json!({ "name": id.name, "generation": id.generation, "decided": decided.name() });
-        object["batches_before"] = json!(self.batches_before);
-        object["missing_workers"] = json!(self.missing);
-        object["untrained_batches"] = json!(self.untrained);
+        report.add("run", json!({ "name": id.name, "generation": id.generation, "decided": decided.name() }));
+        report.add("batches_before", self.batches_before);
+        report.add("missing_workers", self.missing.as_slice());
+        report.add("untrained_batches", self.untrained);
     }
 }

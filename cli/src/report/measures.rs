@@ -1,5 +1,6 @@
 //! The quality of predictions: one list of numbers, in words and as JSON.
 
+use crate::report::numbers::Numbers;
 use gannet::train::Quality;
 use gannet::train::models::Measured;
 use serde_json::{Map, Value};
@@ -56,11 +57,34 @@ pub fn put(object: &mut Map<String, Value>, before: &str, measured: Option<&Meas
     put_all(object, before, measured.map(measures).unwrap_or_default());
 }
 
-/// The quality of predictions of clicks as an object. Unknown numbers are null.
-pub fn clicks(quality: Option<&Quality>) -> Map<String, Value> {
-    let mut object = Map::new();
-    put_all(&mut object, "", of_clicks(quality));
-    object
+/// Adds the quality of predictions of clicks to an object. Unknown numbers are null.
+pub fn put_clicks(object: &mut Map<String, Value>, quality: Option<&Quality>) {
+    put_all(object, "", of_clicks(quality));
+}
+
+/// Adds a quality to a report: with `head` a line of the text, and to the object numbers whose names begin with `before`. Where
+/// clicks are predicted, the numbers of an unknown quality are null.
+pub fn put_line(
+    report: &mut Numbers,
+    head: Option<&str>,
+    before: &str,
+    measured: Option<&Measured>,
+    clicks: bool,
+) {
+    if let (Some(head), Some(measured)) = (head, measured) {
+        report.line(head);
+        report.words(in_words(measured));
+    }
+    let unknown = || if clicks { of_clicks(None) } else { Vec::new() };
+    for of in measured.map_or_else(unknown, measures) {
+        report.add(&format!("{before}{}", of.name), of.value);
+    }
+}
+
+/// Adds the quality of a test of clicks to a report.
+pub fn put_test(report: &mut Numbers, test: Option<&Quality>) {
+    let test = test.map(|quality| Measured::Click(Box::new(quality.clone())));
+    put_line(report, Some("test"), "test_", test.as_ref(), true);
 }
 
 /// The quality in words.

@@ -1,16 +1,10 @@
-//! The report and the progress of a model's training, in words and as JSON.
+//! The progress of a model's training, its weights, and warnings about it.
 
 use crate::failure::{Failure, backend_failure};
-use crate::flags::TrainArgs;
-use crate::report::account::Account;
-use crate::report::measures::{in_words, put};
 use crate::report::progress::{ProgressDisplay, read};
-use crate::report::steps::{print_steps, staleness};
 use crate::report::warnings::warn_of_loss;
-use crate::report::words::size_in_words;
 use gannet::train::models::{Fitted, Fitting, Measured, Model, Objective};
 use gannet::train::{ColumnKeys, INTERCEPT_KEY, Tables};
-use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// The most rows of a model whose weights are printed.
@@ -21,15 +15,6 @@ fn loss_name(task: Objective) -> &'static str {
     match task {
         Objective::Click | Objective::Class(_) => "log loss",
         Objective::Number => "RMSE",
-    }
-}
-
-/// The loss of a measure, as the progress shows it.
-pub fn loss(measured: &Measured) -> f64 {
-    match measured {
-        Measured::Click(q) => q.log_loss,
-        Measured::Number(q) => q.rmse,
-        Measured::Class(q) => q.log_loss,
     }
 }
 
@@ -88,89 +73,5 @@ pub fn warn_of_quality(fitted: &Fitted) {
             let price = if which == "test" { 0.0 } else { q.deviation };
             warn_of_loss((which, "RMSE"), (q.rmse, q.deviation), price, columns);
         }
-    }
-}
-
-fn json_of(
-    args: &TrainArgs,
-    fitted: &Fitted,
-    weights: &[(String, f32)],
-    validations: Option<Vec<Value>>,
-) -> Value {
-    let mut object = Map::new();
-    let mut set = |name: &str, value: Value| object.insert(name.into(), value);
-    set("model", json!(format!("{:?}", args.model.model).to_lowercase()));
-    set("examples", json!(fitted.examples));
-    set("steps", json!(fitted.steps));
-    set("seconds", json!(fitted.seconds));
-    set("examples_per_second", json!(fitted.examples as f64 / fitted.seconds));
-    set("steps_per_second", json!(fitted.steps as f64 / fitted.seconds));
-    set("rows", json!(fitted.rows));
-    set("bytes_per_row", json!(fitted.bytes as f64 / fitted.rows.max(1) as f64));
-    set("transport", json!(fitted.transport));
-    set("push", json!(fitted.push.name()));
-    set("format", json!(fitted.format));
-    set("bad_lines", json!(fitted.bad_lines.count));
-    set("not_finite", json!(fitted.not_finite));
-    set("not_admitted", json!(fitted.not_admitted));
-    set("staleness", staleness(&fitted.pulls_by_staleness));
-    set("dropped_late", json!({ "records": fitted.dropped_late.0, "rows": fitted.dropped_late.1 }));
-    set("stopped", json!(fitted.stopped));
-    if !weights.is_empty() {
-        let weights: Map<String, Value> = weights.iter().map(|(n, w)| (n.clone(), json!(w))).collect();
-        set("weights", Value::Object(weights));
-    }
-    if let Some(validations) = validations {
-        set("validations", validations.into());
-    }
-    if let Some(Measured::Click(quality)) = &fitted.progressive {
-        object.insert("one_class".into(), json!(quality.one_class().is_some()));
-    }
-    put(&mut object, "", fitted.progressive.as_ref());
-    put(&mut object, "last_pass_", fitted.last_pass.as_ref());
-    put(&mut object, "test_", fitted.test.as_ref());
-    Value::Object(object)
-}
-
-/// Prints the report of a training.
-pub fn print(
-    args: &TrainArgs,
-    (fitted, account): (&Fitted, &Account),
-    weights: &[(String, f32)],
-    validations: Option<Vec<Value>>,
-) {
-    if args.json {
-        let mut object = json_of(args, fitted, weights, validations);
-        account.put(&mut object);
-        return say!("{object}");
-    }
-    let Fitted { examples, steps, seconds, transport, push, format, .. } = fitted;
-    let (of_examples, of_steps) = (*examples as f64 / seconds, *steps as f64 / seconds);
-    let push = push.name();
-    say!(
-        "{examples} examples in {seconds:.2} s, {of_examples:.0} examples/s, {of_steps:.0} steps/s ({transport}, {push}, {format})"
-    );
-    let passes =
-        [("progressive", &fitted.progressive), ("last pass", &fitted.last_pass), ("test", &fitted.test)];
-    for (name, measured) in passes.into_iter().filter(|p| p.0 != "last pass" || args.epochs > 1) {
-        if let Some(measured) = measured {
-            say!("{name:<12} {}", in_words(measured));
-        }
-    }
-    say!("tables       {}", size_in_words(fitted.rows, fitted.bytes as f64 / fitted.rows.max(1) as f64));
-    if !weights.is_empty() {
-        let each: Vec<String> = weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
-        say!("weights      {}", each.join("  "));
-    }
-    print_steps(&fitted.pulls_by_staleness, fitted.dropped_late);
-    if fitted.not_admitted > 0 {
-        say!("admission    {} pushes to keys without a row were not admitted", fitted.not_admitted);
-    }
-    if fitted.not_finite > 0 {
-        say!(
-            "dropped      {} examples or rows whose update was NaN, infinite or beyond the range of --row-type: a smaller \
-             --alpha may help",
-            fitted.not_finite
-        );
     }
 }

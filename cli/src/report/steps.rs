@@ -1,14 +1,8 @@
 //! How a worker kept step.
 
+use crate::report::numbers::Numbers;
 use crate::report::words::counted;
-use serde_json::Value;
-
-/// The number of pulls by staleness: by how many steps the slowest worker was behind. Null without other workers.
-pub fn staleness(pulls: &[u64]) -> Value {
-    let named = by_staleness(pulls).map(|(steps, pulls)| (steps, pulls.into()));
-    let named: serde_json::Map<String, Value> = named.collect();
-    if named.is_empty() { Value::Null } else { named.into() }
-}
+use serde_json::{Map, Value, json};
 
 /// Steps (the last with a plus: or more) and pulls, where there were any.
 fn by_staleness(pulls: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
@@ -37,17 +31,27 @@ fn binned(pulls: &[u64]) -> Vec<(String, u64)> {
     bins
 }
 
-/// Prints how a worker kept step. Prints nothing without other workers. `late`: examples and rows.
-pub fn print_steps(pulls_by_staleness: &[u64], late: (u64, u64)) {
-    let behind = |(steps, pulls)| format!("{steps} behind {}", counted(pulls, "time", "times"));
-    let stale: Vec<String> = binned(pulls_by_staleness).into_iter().map(behind).collect();
-    if !stale.is_empty() {
-        say!("staleness    batches that the slowest worker was behind, at each pull: {}", stale.join(", "));
+/// Adds the pulls by staleness: by how many steps the slowest worker was behind. Null without other workers.
+pub fn put_staleness(report: &mut Numbers, pulls: &[u64]) {
+    let named: Map<String, Value> = by_staleness(pulls).map(|(steps, pulls)| (steps, pulls.into())).collect();
+    if named.is_empty() {
+        return report.add("staleness", Value::Null);
     }
-    if late != (0, 0) {
-        let (examples, rows) = late;
-        say!(
-            "late         batches of {examples} examples ({rows} rows) came after the end of their step and were dropped"
-        );
+    let behind = |(steps, pulls)| format!("{steps} behind {}", counted(pulls, "time", "times"));
+    let stale: Vec<String> = binned(pulls).into_iter().map(behind).collect();
+    report.line("staleness");
+    report.words("batches that the slowest worker was behind, at each pull: ");
+    report.words(stale.join(", "));
+    report.add("staleness", named);
+}
+
+/// Adds the examples and the rows that came after the end of their step.
+pub fn put_late(report: &mut Numbers, (examples, rows): (u64, u64)) {
+    report.add("dropped_late", json!({ "records": examples, "rows": rows }));
+    if (examples, rows) != (0, 0) {
+        report.line("late");
+        report.words(format_args!(
+            "batches of {examples} examples ({rows} rows) came after the end of their step and were dropped"
+        ));
     }
 }

@@ -1,105 +1,198 @@
-//! The report of a training of logistic regression, in words and as JSON.
+//! The results of a training of any model, and their report.
 
+use crate::flags::TrainArgs;
 use crate::report::account::Account;
-use crate::report::measures::{clicks, clicks_in_words};
-use crate::report::steps::{print_steps, staleness};
-use crate::report::words::size_in_words;
+use crate::report::measures::put_line;
+use crate::report::numbers::Numbers;
+use crate::report::steps::{put_late, put_staleness};
+use crate::report::words::put_size;
+use gannet::train::models::{Fitted, Measured};
 use gannet::train::{Quality, Report};
-use serde_json::{Value, json};
+use gannet::worker::Counters;
+use serde_json::{Map, Value, json};
 
-/// The JSON object of `train --json`. Missing numbers are null.
-pub fn json(report: &Report, account: &Account) -> Value {
-    let (first, test) = (report.progressive.as_ref(), report.test.as_ref());
-    let mut object = json!({
-        "examples": report.examples,
-        "seconds": report.seconds,
-        "examples_per_second": report.examples_per_second,
-        "last_pass_logloss": report.last_pass,
-        "one_class": first.is_some_and(|q| q.one_class().is_some()),
-        "test_logloss": test.map(|q| q.log_loss),
-        "test_auc": test.and_then(|q| q.auc),
-        "test_calibration": test.and_then(Quality::calibration),
-        "rows": report.rows,
-        "bytes_per_row": report.bytes_per_row,
-        "transport": report.transport,
-        "push": report.push.name(),
-        "format": report.format,
-        "bad_lines": report.bad_lines.count,
-        "not_finite": report.not_finite,
-        "not_admitted": report.not_admitted,
-        "staleness": staleness(&report.pulls_by_staleness),
-        "dropped_late": { "records": report.dropped_late.0, "rows": report.dropped_late.1 },
-        "wire": report.wire.map(|wire| json!({
+/// The results of a training.
+pub struct Results {
+    pub of: Fitted,
+    /// What only logistic regression has.
+    lr: Option<LrResults>,
+}
+
+struct LrResults {
+    /// Log loss of the latest pass, where each example is predicted before it is learned.
+    last_pass: Option<f64>,
+    /// What went over the wire. `None` where the rows are in this process.
+    wire: Option<Counters>,
+}
+
+impl From<Fitted> for Results {
+    fn from(of: Fitted) -> Results {
+        Results { of, lr: None }
+    }
+}
+
+impl From<Report> for Results {
+    fn from(report: Report) -> Results {
+        let of = Fitted {
+            examples: report.examples,
+            steps: 0,
+            seconds: report.seconds,
+            progressive: report.progressive.map(measured),
+            last_pass: None,
+            test: report.test.map(measured),
+            rows: report.rows,
+            bytes: report.bytes,
+            transport: report.transport,
+            push: report.push,
+            format: report.format,
+            columns: report.columns,
+            batches: report.batches,
+            bad_lines: report.bad_lines,
+            not_finite: report.not_finite,
+            not_admitted: report.not_admitted,
+            pulls_by_staleness: report.pulls_by_staleness,
+            dropped_late: report.dropped_late,
+            stopped: report.stopped,
+        };
+        Results { of, lr: Some(LrResults { last_pass: report.last_pass, wire: report.wire }) }
+    }
+}
+
+/// The quality of predictions of clicks.
+pub fn measured(quality: Quality) -> Measured {
+    Measured::Click(Box::new(quality))
+}
+
+impl Results {
+    /// Prints the report. `weights`: by feature, of a model with few.
+    pub fn print(
+        &self,
+        args: &TrainArgs,
+        account: &Account,
+        weights: &[(String, f32)],
+        validations: Option<Vec<Value>>,
+    ) {
+        let (of, lr, mut report) = (&self.of, self.lr.as_ref(), Numbers::default());
+        self.put_speed(&mut report);
+        self.put_quality(&mut report, args.epochs > 1);
+        put_size(&mut report, if lr.is_some() { "table" } else { "tables" }, of.rows, of.bytes);
+        if !weights.is_empty() {
+            let each: Vec<String> =
+                weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
+            report.line("weights");
+            report.words(each.join("  "));
+            let object: Map<String, Value> = weights.iter().map(|(n, w)| (n.clone(), json!(w))).collect();
+            report.add("weights", object);
+        }
+        put_staleness(&mut report, &of.pulls_by_staleness);
+        put_late(&mut report, of.dropped_late);
+        match lr {
+            Some(lr) => put_wire(&mut report, lr.wire.as_ref()),
+            None => report.add("model", format!("{:?}", args.model.model).to_lowercase()),
+        }
+        self.put_dropped(&mut report);
+        report.add("stopped", of.stopped);
+        if let Some(validations) = validations {
+            report.add("validations", validations);
+        }
+        account.put(&mut report);
+        report.print(args.json);
+    }
+
+    fn put_speed(&self, report: &mut Numbers) {
+        let of = &self.of;
+        report.line("");
+        report.show("examples", of.examples, " examples in ");
+        report.show_float("seconds", of.seconds, 2, " s, ");
+        report.show_float("examples_per_second", of.examples as f64 / of.seconds, 0, " examples/s");
+        if self.lr.is_none() {
+            report.add("steps", of.steps);
+            report.words(", ");
+            report.show_float("steps_per_second", of.steps as f64 / of.seconds, 0, " steps/s");
+        }
+        report.words(" (");
+        report.show("transport", of.transport.as_str(), ", ");
+        report.show("push", of.push.name(), ", ");
+        report.show("format", of.format, ")");
+    }
+
+    /// Adds the qualities. With one pass the text does not repeat that of the last one.
+    fn put_quality(&self, report: &mut Numbers, passes: bool) {
+        let of = &self.of;
+        let progressive = of.progressive.as_ref();
+        put_line(report, Some("progressive"), "", progressive, self.lr.is_some());
+        match (&self.lr, &of.last_pass) {
+            (Some(LrResults { last_pass: Some(loss), .. }), _) if passes => {
+                report.line("last pass");
+                report.words("log loss ");
+                report.show_float("last_pass_logloss", *loss, 6, "");
+            }
+            (Some(lr), _) => report.add("last_pass_logloss", lr.last_pass),
+            (None, last) => {
+                put_line(report, passes.then_some("last pass"), "last_pass_", last.as_ref(), false);
+            }
+        }
+        put_line(report, Some("test"), "test_", of.test.as_ref(), self.lr.is_some());
+        match progressive {
+            Some(Measured::Click(quality)) => report.add("one_class", quality.one_class().is_some()),
+            _ if self.lr.is_some() => report.add("one_class", false),
+            _ => {}
+        }
+    }
+
+    fn put_dropped(&self, report: &mut Numbers) {
+        let of = &self.of;
+        report.add("bad_lines", of.bad_lines.count);
+        match of.not_admitted {
+            0 => report.add("not_admitted", 0),
+            pushes => {
+                report.line("admission");
+                report.show("not_admitted", pushes, " pushes to keys without a row were not admitted");
+            }
+        }
+        match of.not_finite {
+            0 => report.add("not_finite", 0),
+            dropped => {
+                let what = match self.lr {
+                    Some(_) => " rows whose update was NaN or infinite",
+                    None => {
+                        " examples or rows whose update was NaN, infinite or beyond the range of --row-type"
+                    }
+                };
+                report.line("dropped");
+                report.show("not_finite", dropped, what);
+                report.words(": a smaller --alpha may help");
+            }
+        }
+    }
+}
+
+/// Adds what went over the wire, and what the cache has spared.
+fn put_wire(report: &mut Numbers, wire: Option<&Counters>) {
+    let sent = wire.map(|wire| {
+        json!({
             "requests": wire.frames_sent,
             "sent_bytes": wire.bytes_sent,
             "received_bytes": wire.bytes_received,
-        })),
-        "cache": report.wire.filter(|wire| wire.cache_hits + wire.cache_requested > 0).map(|wire| json!({
-            "had": wire.cache_hits,
-            "same": wire.cache_same,
-            "sent": wire.cache_requested - wire.cache_same,
-            "refreshed": wire.cache_refreshed,
-        })),
-        "stopped": report.stopped,
+        })
     });
-    if let Some(object) = object.as_object_mut() {
-        object.extend(clicks(first));
-    }
-    account.put(&mut object);
-    object
-}
-
-/// Prints the report of a training.
-pub fn print(report: &Report) {
-    say!(
-        "{} examples in {:.2} s, {:.0} examples/s ({}, {}, {})",
-        report.examples,
-        report.seconds,
-        report.examples_per_second,
-        report.transport,
-        report.push.name(),
-        report.format
-    );
-    if let Some(quality) = &report.progressive {
-        say!("progressive  {}", clicks_in_words(quality));
-    }
-    if let Some(loss) = report.last_pass.filter(|_| report.passes > 1) {
-        say!("last pass    log loss {loss:.6}");
-    }
-    if let Some(quality) = &report.test {
-        say!("test         {}", clicks_in_words(quality));
-    }
-    say!("table        {}", size_in_words(report.rows, report.bytes_per_row));
-    print_steps(&report.pulls_by_staleness, report.dropped_late);
-    if let Some(wire) = report.wire.filter(|wire| wire.cache_hits + wire.cache_requested > 0) {
-        let rows = wire.cache_hits + wire.cache_requested;
-        let percent = |rows_of: u64| 100.0 * rows_of as f64 / rows.max(1) as f64;
-        say!(
-            "cache        {rows} rows pulled: {:.1} % cached, {:.1} % validated as unchanged, {:.1} % sent",
-            percent(wire.cache_hits),
-            percent(wire.cache_same),
-            percent(wire.cache_requested - wire.cache_same)
-        );
-        if wire.cache_refreshed > 0 {
-            say!("             {} rows sent without a request (--active-pull)", wire.cache_refreshed);
-        }
-    }
-    if report.not_admitted > 0 {
-        say!("admission    {} pushes to keys without a row were not admitted", report.not_admitted);
-    }
-    if report.not_finite > 0 {
-        say!(
-            "dropped      {} rows whose update was NaN or infinite: a smaller --alpha may help",
-            report.not_finite
-        );
-    }
-}
-
-/// Prints the report of a worker that neither tests nor saves.
-pub fn print_or_json(as_json: bool, report: &Report, account: &Account) {
-    if as_json {
-        say!("{}", json(report, account));
-    } else {
-        print(report);
+    report.add("wire", sent);
+    let Some(wire) = wire.filter(|wire| wire.cache_hits + wire.cache_requested > 0) else {
+        return report.add("cache", Value::Null);
+    };
+    let (had, same, sent) = (wire.cache_hits, wire.cache_same, wire.cache_requested - wire.cache_same);
+    let rows = wire.cache_hits + wire.cache_requested;
+    let percent = |of: u64| 100.0 * of as f64 / rows as f64;
+    report.add("cache", json!({ "had": had, "same": same, "sent": sent, "refreshed": wire.cache_refreshed }));
+    report.line("cache");
+    report.words(format_args!(
+        "{rows} rows pulled: {:.1} % cached, {:.1} % validated as unchanged, {:.1} % sent",
+        percent(had),
+        percent(same),
+        percent(sent)
+    ));
+    if wire.cache_refreshed > 0 {
+        report.line(" ");
+        report.words(format_args!("{} rows sent without a request (--active-pull)", wire.cache_refreshed));
     }
 }

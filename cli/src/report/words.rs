@@ -1,5 +1,7 @@
 //! Numbers and their nouns, and sizes, in words.
 
+use crate::report::numbers::Numbers;
+
 /// A number and its noun, in the singular or plural.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -8,10 +10,16 @@ pub fn counted(n: u64, one: &str, many: &str) -> String {
 /// Below this number of rows the fixed size of a table dominates, so bytes a row say nothing about larger tables.
 const ROWS_TO_MEASURE: u64 = 10_000;
 
-/// The size of a table in words.
-pub fn size_in_words(rows: u64, bytes_per_row: f64) -> String {
+/// Adds the rows of a table, and the bytes of each (0 without rows).
+pub fn put_size(report: &mut Numbers, head: &str, rows: u64, bytes: u64) {
+    let bytes_per_row = if rows == 0 { 0.0 } else { bytes as f64 / rows as f64 };
+    report.line(head);
+    report.show("rows", rows, " rows");
     match rows >= ROWS_TO_MEASURE {
-        true => format!("{rows} rows, {bytes_per_row:.1} bytes a row"),
-        false => format!("{rows} rows"),
+        true => {
+            report.words(", ");
+            report.show_float("bytes_per_row", bytes_per_row, 1, " bytes a row");
+        }
+        false => report.add("bytes_per_row", bytes_per_row),
     }
 }

@@ -5,6 +5,7 @@ use crate::flags::{ModelName, OptimizerName, TasksName, TrainArgs};
 use crate::job::connection::{POLL_EVERY, WorkerConnection, pusher};
 use crate::job::sync;
 use crate::report::account::Account;
+use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::runs::awaited_worker::AwaitedWorker;
 use crate::runs::begin::{
@@ -16,7 +17,6 @@ use gannet::table::TableId;
 use gannet::train::{Data, Scale};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker};
-use serde_json::json;
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -141,9 +141,11 @@ impl InRun {
             self.rank
         );
         if as_json {
-            let mut object = json!({ "examples": 0, "stopped": false });
-            self.account().put(&mut object);
-            say!("{object}");
+            let mut report = Numbers::default();
+            report.add("examples", 0);
+            report.add("stopped", false);
+            self.account().put(&mut report);
+            report.print(true);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::flags::TrainArgs;
 use crate::input;
 use crate::model::notes::{Notes, ended_how};
 use crate::model::saves;
+use gannet::train::models::Fitted;
 use gannet::train::{BadLines, Columns};
 use std::path::Path;
 
@@ -27,13 +28,27 @@ pub struct Learned<'a> {
 /// The folder of the saved model and its rows. `None`: no model was saved.
 pub struct Saved<'a>(pub Option<(&'a Path, u64)>);
 
-impl Learned<'_> {
+impl<'a> Learned<'a> {
+    /// Of a training by gradients. `missing`: workers that did not train their share.
+    pub fn of(args: &TrainArgs, of: &'a Fitted, missing: &'a [u32]) -> Learned<'a> {
+        Learned {
+            examples: of.examples,
+            rows: of.rows,
+            stopped: of.stopped,
+            bad_lines: &of.bad_lines,
+            format: of.format,
+            columns: of.columns.as_ref(),
+            intercept: !args.no_intercept,
+            missing,
+        }
+    }
+
     /// Saves the model with `save`, if a flag names a folder and something was learned.
-    pub fn save<'a>(
+    pub fn save<'f>(
         &self,
-        args: &'a TrainArgs,
+        args: &'f TrainArgs,
         save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
-    ) -> Result<Saved<'a>, Failure> {
+    ) -> Result<Saved<'f>, Failure> {
         let Some(folder) = args.out.as_deref() else { return Ok(Saved(None)) };
         let learned = (self.examples, self.rows, args.job.job_name.is_none());
         if !saves::may_save(folder, learned, self.stopped, self.bad_lines)? {

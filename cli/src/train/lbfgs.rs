@@ -7,7 +7,9 @@ use crate::job::{check, connection};
 use crate::metrics::Metrics;
 use crate::model::{folder, lr, optimizer, saves};
 use crate::report::account::Account;
-use crate::report::measures::clicks_in_words;
+use crate::report::measures::put_test;
+use crate::report::numbers::Numbers;
+use crate::report::words::put_size;
 use crate::report::{warnings, words};
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, in_run, settings};
@@ -15,13 +17,14 @@ use crate::server::store;
 use crate::train::ending::Learned;
 use crate::train::input_check;
 use crate::{failure, input, signals};
+use gannet::storage::Stats;
 use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
 };
 use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, evaluate, test_at_end};
 use gannet::{Rule, Schema};
-use serde_json::json;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -227,15 +230,15 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
                 run.done()?;
             }
             warnings::warn_of_bad_lines(&loaded.bad_lines);
-            if args.json {
-                let (passes, examples) = (done.passes, examples.len());
-                let mut object = json!({"examples": examples, "passes": passes, "stopped": done.stopped});
-                account.put(&mut object);
-                say!("{object}");
-            } else {
-                let passes = words::counted(done.passes, "pass", "passes");
-                say!("worker {index}: {passes} over {} examples", examples.len());
-            }
+            let mut report = Numbers::default();
+            report.line("");
+            report.words(format_args!("worker {index}: "));
+            report.show_count("passes", done.passes, "pass", "passes");
+            report.words(" over ");
+            report.show("examples", examples.len(), " examples");
+            report.add("stopped", done.stopped);
+            account.put(&mut report);
+            report.print(args.json);
             done.stopped
         }
     };
@@ -319,18 +322,14 @@ fn lead<C: Columns>(
     let (loaded, plan) = (&loaded, &plan);
     let summary =
         LbfgsSummary { one_class, trained, seconds, load_seconds, nonzero, test, loaded, plan, is_kept };
-    let (transport, bytes) = (learned.transport(), stats.bytes as f64 / stats.rows.max(1) as f64);
-    if args.json {
-        let mut object = summary.json(&transport, stats.rows, bytes);
-        account.put(&mut object);
-        say!("{object}");
-    } else {
-        summary.print(&transport, stats.rows, bytes);
-        if let Some((folder, rows)) = saved.0 {
-            say!("model        {rows} rows in {}{}", folder.display(), saves::before(folder));
-        }
+    let rows = stats.rows;
+    let mut report = summary.report(learned.transport(), stats);
+    account.put(&mut report);
+    report.print(args.json);
+    if let Some((folder, rows)) = saved.0.filter(|_| !args.json) {
+        say!("model        {rows} rows in {}{}", folder.display(), saves::before(folder));
     }
-    Ok((stopped, stats.rows))
+    Ok((stopped, rows))
 }
 
 fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
@@ -371,36 +370,6 @@ struct LbfgsSummary<'a> {
 }
 
 impl LbfgsSummary<'_> {
-    fn json(&self, transport: &str, rows: u64, bytes: f64) -> serde_json::Value {
-        let (t, test) = (&self.trained, self.test.as_ref());
-        json!({
-            "objective": t.objective,
-            "loss": t.loss,
-            "logloss": t.loss / t.importance,
-            "examples": t.examples,
-            "iterations": t.iterations,
-            "resumed_at": t.resumed_at,
-            "passes": t.passes,
-            "tries": t.tries,
-            "gradient": t.slope,
-            "mean_gradient": t.mean_slope(),
-            "converged": t.converged,
-            "seconds": self.seconds,
-            "load_seconds": self.load_seconds,
-            "nonzero": self.nonzero,
-            "test_logloss": test.map(|q| q.log_loss),
-            "test_auc": test.and_then(|q| q.auc),
-            "rows": rows,
-            "bytes_per_row": bytes,
-            "transport": transport,
-            "workers": self.plan.settings.workers,
-            "format": self.loaded.format,
-            "one_class": self.one_class.is_some(),
-            "bad_lines": self.loaded.bad_lines.count,
-            "stopped": t.stopped,
-        })
-    }
-
     /// How to train beyond --max-iter.
     fn further(&self) -> &'static str {
         match self.is_kept {
@@ -411,42 +380,56 @@ impl LbfgsSummary<'_> {
         }
     }
 
-    fn print(&self, transport: &str, rows: u64, bytes: f64) {
-        let t = &self.trained;
-        let how = match (t.stopped, t.converged) {
-            (true, _) => "stopped",
-            (_, true) => "converged",
-            _ => "not converged",
-        };
-        say!(
-            "objective    {:.6}  training log loss {:.6}  length of the mean gradient {:.1e}",
-            t.objective,
-            t.loss / t.importance,
-            t.mean_slope()
-        );
+    fn report(&self, transport: String, stats: Stats) -> Numbers {
+        let (t, mut report) = (&self.trained, Numbers::default());
+        report.line("objective");
+        report.show_float("objective", t.objective, 6, "  training log loss ");
+        report.show_float("logloss", t.loss / t.importance, 6, "  length of the mean gradient ");
+        report.words(format_args!("{:.1e}", t.mean_slope()));
+        report.add("mean_gradient", t.mean_slope());
+        report.add("gradient", t.slope);
+        report.add("loss", t.loss);
         if !t.converged && !t.stopped {
             let LbfgsSettings { iterations, tolerance, .. } = self.plan.settings;
-            say!(
-                "limit        stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): {}",
-                self.further()
-            );
+            let further = self.further();
+            report.line("limit");
+            report.words(format_args!(
+                "stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): {further}"
+            ));
         }
-        say!(
-            "{}, {}, {} in {:.2} s after {:.2} s of reading ({transport}, {}, {how})",
-            words::counted(t.examples, "example", "examples"),
-            words::counted(t.iterations, "iteration", "iterations"),
-            words::counted(t.passes, "pass", "passes"),
-            self.seconds,
-            self.load_seconds,
-            self.loaded.format
-        );
-        if let Some(quality) = &self.test {
-            say!("test         {}", clicks_in_words(quality));
+        report.line("");
+        report.show_count("examples", t.examples, "example", "examples");
+        report.words(", ");
+        report.show_count("iterations", t.iterations, "iteration", "iterations");
+        report.words(", ");
+        report.show_count("passes", t.passes, "pass", "passes");
+        report.words(" in ");
+        report.show_float("seconds", self.seconds, 2, " s after ");
+        report.show_float("load_seconds", self.load_seconds, 2, " s of reading (");
+        report.show("transport", transport, ", ");
+        report.show("format", self.loaded.format, ", ");
+        report.words(match (t.stopped, t.converged) {
+            (true, _) => "stopped)",
+            (_, true) => "converged)",
+            _ => "not converged)",
+        });
+        report.add("converged", t.converged);
+        report.add("stopped", t.stopped);
+        report.add("resumed_at", t.resumed_at);
+        report.add("tries", t.tries);
+        report.add("workers", self.plan.settings.workers);
+        report.add("one_class", self.one_class.is_some());
+        report.add("bad_lines", self.loaded.bad_lines.count);
+        put_test(&mut report, self.test.as_ref());
+        match self.nonzero {
+            Some(nonzero) => {
+                report.line("weights");
+                report.show("nonzero", nonzero, " are not 0");
+            }
+            None => report.add("nonzero", Value::Null),
         }
-        if let Some(nonzero) = self.nonzero {
-            say!("weights      {nonzero} are not 0");
-        }
-        say!("table        {}", words::size_in_words(rows, bytes));
+        put_size(&mut report, "table", stats.rows, stats.bytes);
+        report
     }
 }
 

@@ -8,7 +8,8 @@ use crate::model::lr::TABLE;
 use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
-use crate::report::{training, warnings};
+use crate::report::training::Results;
+use crate::report::{models, warnings};
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, settings};
 use crate::server::store;
@@ -17,10 +18,8 @@ use crate::train::ending::{Learned, ended_early};
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
 use gannet::table::Admission;
-use gannet::train::models::Objective;
-use gannet::train::{
-    Backend, Embedded, FlatTable, Options, Progress, Report, Share, StepReport, train_watched,
-};
+use gannet::train::models::{Fitted, Objective};
+use gannet::train::{Backend, Embedded, FlatTable, Options, Progress, Share, StepReport, train_watched};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -69,11 +68,11 @@ fn train_and_save<B: Backend>(
     backend: &mut B,
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
-) -> Result<Report, Failure> {
+) -> Result<Fitted, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
     let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
     finish(args, backend, &trained, account, validator.into_validations())?;
-    Ok(trained)
+    Ok(trained.of)
 }
 
 /// Trains with a progress display.
@@ -84,7 +83,7 @@ pub fn learn<B: Backend>(
     (args, metrics): (&TrainArgs, &Metrics),
     on_progress: &mut dyn FnMut(&Progress),
     validator: &mut Validator<'_>,
-) -> Result<Report, Failure> {
+) -> Result<Results, Failure> {
     let mut display = ProgressDisplay::of(args);
     let training = Arc::<Training>::default();
     let shared = training.clone();
@@ -101,39 +100,21 @@ pub fn learn<B: Backend>(
     let trained = trained.map_err(train_failure)?;
     training.finish(&trained, args.epochs);
     warnings::warn_of_bad_lines(&trained.bad_lines);
-    Ok(trained)
+    Ok(trained.into())
 }
 
 /// Saves the model and prints the report.
 pub fn finish<B: Backend>(
     args: &TrainArgs,
     backend: &mut B,
-    trained: &Report,
+    trained: &Results,
     account: &Account,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let learned = Learned {
-        examples: trained.examples,
-        rows: trained.rows,
-        stopped: trained.stopped,
-        bad_lines: &trained.bad_lines,
-        format: trained.format,
-        columns: trained.columns.as_ref(),
-        intercept: !args.no_intercept,
-        missing: &account.missing,
-    };
+    let learned = Learned::of(args, &trained.of, &account.missing);
     let saved = learned.save(args, |folder, notes| lr::save(folder, backend, notes))?;
-    let test = trained.test.as_ref();
-    warnings::warn_of_quality(trained.progressive.as_ref(), test, trained.columns.as_ref());
-    if args.json {
-        let mut object = training::json(trained, account);
-        if let Some(validations) = validations {
-            object["validations"] = validations.into();
-        }
-        say!("{object}");
-    } else {
-        training::print(trained);
-    }
-    saved.print(args, trained.stopped);
+    models::warn_of_quality(&trained.of);
+    trained.print(args, account, &[], validations);
+    saved.print(args, trained.of.stopped);
     Ok(())
 }

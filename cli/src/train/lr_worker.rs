@@ -4,20 +4,19 @@ use crate::failure::{Failure, backend_failure, train_failure};
 use crate::flags::TrainArgs;
 use crate::job::{cache, check, sync, wire};
 use crate::report::account::Account;
-use crate::report::{training, warnings};
+use crate::report::training::{Results, measured};
+use crate::report::warnings;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
 use crate::train::feed::data_client::DataClient;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
-use crate::train::worker::{JobWorker, Learner, Summary, Trained, may_test, share};
+use crate::train::worker::{JobWorker, Learner, may_test, share};
 use crate::train::{lr, options};
 use gannet::sync::SyncMode;
 use gannet::table::TableId;
 use gannet::train::models::Objective;
-use gannet::train::{
-    Backend, Data, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
-};
+use gannet::train::{Backend, Data, Progress, PushContent, Reduce, RemoteBackend, evaluate, test_at_end};
 use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
 use serde_json::Value;
@@ -64,28 +63,10 @@ struct LrLearner {
     wire: WireType,
 }
 
-impl Trained for Report {
-    fn summary(&self) -> Summary<'_> {
-        Summary {
-            examples: self.examples,
-            seconds: self.seconds,
-            loss: self.progressive.as_ref().map(|quality| quality.log_loss),
-            batches: Some(self.batches),
-            rows: self.rows,
-            stopped: self.stopped,
-            bad_lines: Some(&self.bad_lines),
-        }
-    }
-
-    fn set_stopped(&mut self, stopped: bool) {
-        self.stopped = stopped;
-    }
-}
-
 impl Learner for LrLearner {
     const BATCHES_PUSH_TO_ALL: bool = false;
     type Tables = RemoteBackend<Transports>;
-    type Trained = Report;
+    type Trained = Results;
 
     fn schemas(&self) -> Vec<Schema> {
         vec![if self.damped { self.schema.counting() } else { self.schema.clone() }]
@@ -126,7 +107,7 @@ impl Learner for LrLearner {
         backend: &mut RemoteBackend<Transports>,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Report, Option<Vec<Value>>), Failure> {
+    ) -> Result<(Results, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator = Validator::new(own.args, own.held_out.as_ref(), Objective::Click, &is_chief)
@@ -154,14 +135,14 @@ impl Learner for LrLearner {
     fn measure(
         &mut self,
         backend: &mut RemoteBackend<Transports>,
-        trained: &mut Report,
+        trained: &mut Results,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        let tested = test_at_end(test.as_ref(), &mut trained.stopped, |data| evaluate(data, backend));
-        trained.test = tested.map_err(train_failure)?;
+        let of = &mut trained.of;
+        let tested = test_at_end(test.as_ref(), &mut of.stopped, |data| evaluate(data, backend));
+        of.test = tested.map_err(train_failure)?.map(measured);
         let stats = backend.stats().map_err(backend_failure)?;
-        trained.rows = stats.rows;
-        trained.bytes_per_row = stats.bytes as f64 / stats.rows.max(1) as f64;
+        (of.rows, of.bytes) = (stats.rows, stats.bytes);
         Ok(())
     }
 
@@ -169,12 +150,12 @@ impl Learner for LrLearner {
         &self,
         own: &JobWorker<'_>,
         backend: &mut RemoteBackend<Transports>,
-        (trained, account): (&Report, &Account),
+        (trained, account): (&Results, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !own.is_chief {
-            warnings::warn_of_no_positive(trained.examples);
-            training::print_or_json(own.args.json, trained, account);
+            warnings::warn_of_no_positive(trained.of.examples);
+            trained.print(own.args, account, &[], None);
             return Ok(());
         }
         lr::finish(own.args, backend, trained, account, validations)

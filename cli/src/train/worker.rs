@@ -7,6 +7,7 @@ use crate::flags::{TasksName, TrainArgs};
 use crate::job::connection;
 use crate::metrics::Metrics;
 use crate::report::account::Account;
+use crate::report::training::Results;
 use crate::runs::in_run::{self, InRun};
 use crate::runs::{fixed_share, settings};
 use crate::signals;
@@ -15,6 +16,7 @@ use crate::train::feed::data_client::DataClient;
 use crate::train::tasks::{self, InJob};
 use gannet::sync::SyncConfig;
 use gannet::table::TableId;
+use gannet::train::models::Measured;
 use gannet::train::{BadLines, Data, Options, Share};
 use gannet::{Schema, Transports, Worker};
 use serde_json::Value;
@@ -56,6 +58,24 @@ pub trait Trained {
 
     /// Notes whether a signal has ended the wait for other workers.
     fn set_stopped(&mut self, stopped: bool);
+}
+
+impl Trained for Results {
+    fn summary(&self) -> Summary<'_> {
+        Summary {
+            examples: self.of.examples,
+            seconds: self.of.seconds,
+            loss: self.of.progressive.as_ref().map(Measured::loss),
+            batches: Some(self.of.batches),
+            rows: self.of.rows,
+            stopped: self.of.stopped,
+            bad_lines: Some(&self.of.bad_lines),
+        }
+    }
+
+    fn set_stopped(&mut self, stopped: bool) {
+        self.of.stopped = stopped;
+    }
 }
 
 /// What a model's worker does in its own way.

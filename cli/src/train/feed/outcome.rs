@@ -1,8 +1,9 @@
 //! The results of a job whose data a client sent.
 
 use crate::report::account::Account;
-use crate::report::measures::clicks_in_words;
-use crate::report::words;
+use crate::report::measures::put_test;
+use crate::report::numbers::Numbers;
+use crate::report::words::put_size;
 use gannet::job::{JobStatus, Member, ServedBytes, WorkerState};
 use gannet::storage::Stats;
 use gannet::train::Quality;
@@ -39,48 +40,38 @@ impl JobOutcome {
 
     pub fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
         let JobOutcome { job, seconds, stopped, test, stats, transport, served, format } = self;
-        let (job, test, examples) = (job.as_ref(), test.as_ref(), self.examples());
-        let (speed, bytes_per_row) =
-            (examples as f64 / seconds, stats.bytes as f64 / stats.rows.max(1) as f64);
-        if !as_json {
-            say!("{examples} examples in {seconds:.2} s, {speed:.0} examples/s ({transport}, {format})");
-            if let Some(job) = job {
-                say!("workers      {}, their log loss {:.6}", job.members.len(), together(job).1);
+        let (job, examples, mut report) = (job.as_ref(), self.examples(), Numbers::default());
+        report.line("");
+        report.show("examples", examples, " examples in ");
+        report.show_float("seconds", *seconds, 2, " s, ");
+        report.show_float("examples_per_second", examples as f64 / seconds, 0, " examples/s (");
+        report.show("transport", transport.as_str(), ", ");
+        report.show("format", *format, ")");
+        match job {
+            Some(job) => {
+                report.line("workers");
+                report.words(format_args!("{}, their log loss ", job.members.len()));
+                report.show_float("logloss", together(job).1, 6, "");
             }
-            if let Some(quality) = test {
-                say!("test         {}", clicks_in_words(quality));
-            }
-            say!("table        {}", words::size_in_words(stats.rows, bytes_per_row));
-            say!("fed          {} bytes in {} answers", served.bytes, served.requests);
-            return;
+            None => report.add("logloss", Value::Null),
         }
+        put_test(&mut report, test.as_ref());
+        put_size(&mut report, "table", stats.rows, stats.bytes);
+        report.line("fed");
+        report.words(format_args!("{} bytes in {} answers", served.bytes, served.requests));
+        report.add("fed", json!({ "answers": served.requests, "bytes": served.bytes }));
         let worker = |member: &Member| {
             let (progress, dead) = (&member.progress, member.state == WorkerState::Dead);
             json!({ "worker": member.incarnation.rank, "examples": progress.examples, "logloss": progress.loss, "dead": dead })
         };
-        let workers: Vec<Value> = job.iter().flat_map(|job| &job.members).map(worker).collect();
-        let mut object = json!({
-            "examples": examples,
-            "seconds": seconds,
-            "examples_per_second": speed,
-            "logloss": job.map(|job| together(job).1),
-            "test_logloss": test.map(|q| q.log_loss),
-            "test_auc": test.and_then(|q| q.auc),
-            "test_calibration": test.and_then(Quality::calibration),
-            "rows": stats.rows,
-            "bytes_per_row": bytes_per_row,
-            "transport": transport,
-            "format": format,
-            "tasks": job.map(|job| job.tasks),
-            "tasks_done": job.map(|job| job.tasks_done),
-            "fed": { "answers": served.requests, "bytes": served.bytes },
-            "workers": workers,
-            "stopped": stopped,
-        });
+        report.add("workers", job.iter().flat_map(|job| &job.members).map(worker).collect::<Vec<_>>());
+        report.add("tasks", job.map(|job| job.tasks));
+        report.add("tasks_done", job.map(|job| job.tasks_done));
+        report.add("stopped", *stopped);
         if let Some(validations) = validations {
-            object["validations"] = validations.into();
+            report.add("validations", validations);
         }
-        account.put(&mut object);
-        say!("{object}");
+        account.put(&mut report);
+        report.print(as_json);
     }
 }

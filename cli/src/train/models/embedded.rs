@@ -73,7 +73,7 @@ fn train_in<T: Tables>(
     account: &Account,
 ) -> Result<Fitted, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
-    let fitted = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
-    finish(args, shape, model, tables, (&fitted, account), validator.into_validations())?;
-    Ok(fitted)
+    let trained = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
+    finish(args, shape, model, tables, (&trained, account), validator.into_validations())?;
+    Ok(trained.of)
 }

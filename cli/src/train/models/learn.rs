@@ -10,11 +10,12 @@ use crate::model::tables;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
+use crate::report::training::Results;
 use crate::report::warnings::warn_of_bad_lines;
 use crate::train::ending::Learned;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
-use gannet::train::models::{Fitted, Fitting, Measured, Model, fit_watched, score};
+use gannet::train::models::{Fitting, Measured, Model, fit_watched, score};
 use gannet::train::{Data, Options, StepReport, Tables, TrainError};
 use serde_json::Value;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub fn learn<T: Tables>(
     stop: &AtomicBool,
     (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
     validator: &mut Validator<'_>,
-) -> Result<Fitted, Failure> {
+) -> Result<Results, Failure> {
     let mut display = ProgressDisplay::of(args);
     let training = Arc::<FitTraining>::default();
     let shared = training.clone();
@@ -51,7 +52,7 @@ pub fn learn<T: Tables>(
     let fitted = fitted.map_err(train_failure)?;
     training.finish(&fitted, args.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
-    Ok(fitted)
+    Ok(fitted.into())
 }
 
 /// A model during its training.
@@ -77,22 +78,13 @@ pub fn finish<T: Tables>(
     shape: &Shape,
     model: &dyn Model,
     tables: &mut T,
-    (fitted, account): (&Fitted, &Account),
+    (trained, account): (&Results, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let learned = Learned {
-        examples: fitted.examples,
-        rows: fitted.rows,
-        stopped: fitted.stopped,
-        bad_lines: &fitted.bad_lines,
-        format: fitted.format,
-        columns: fitted.columns.as_ref(),
-        intercept: !args.no_intercept,
-        missing: &account.missing,
-    };
+    let learned = Learned::of(args, &trained.of, &account.missing);
     let saved = learned.save(args, |folder, notes| tables::save(folder, shape, model, tables, notes))?;
-    models::warn_of_quality(fitted);
-    models::print(args, (fitted, account), &models::weights(model, tables, fitted)?, validations);
-    saved.print(args, fitted.stopped);
+    models::warn_of_quality(&trained.of);
+    trained.print(args, account, &models::weights(model, tables, &trained.of)?, validations);
+    saved.print(args, trained.of.stopped);
     Ok(())
 }

@@ -9,8 +9,9 @@ use crate::model::folder::write;
 use crate::model::notes::Notes;
 use crate::model::saves;
 use crate::report::account::Account;
+use crate::report::numbers::Numbers;
 use crate::report::progress::ProgressDisplay;
-use crate::report::steps::{print_steps, staleness};
+use crate::report::steps::put_staleness;
 use crate::report::warnings::warn_of_bad_lines;
 use crate::runs::alone::LocalRun;
 use crate::runs::in_run::InRun;
@@ -327,31 +328,43 @@ fn print(
     let Sampled { documents, tokens, words, sweeps, seconds, transport, .. } = sampled;
     let speed = *tokens as f64 * f64::from(*sweeps) / seconds;
     let name = |id: u64| names.get(id as usize).cloned().unwrap_or_else(|| id.to_string());
-    let per_token = topics.map(|t| t.log_likelihood / t.tokens as f64);
-    if args.json {
-        let topic = |(tokens, words): &(u64, Vec<(u64, u64)>)| {
-            let words: Vec<Value> = words.iter().map(|&(id, n)| json!([name(id), n])).collect();
-            json!({"tokens": tokens, "words": words})
-        };
-        let topic_objects: Option<Vec<Value>> = topics.map(|t| t.topics.iter().map(topic).collect());
-        let mut object = json!({
-                "model": "lda", "documents": documents, "tokens": tokens, "words": words, "sweeps": sweeps,
-                "seconds": seconds, "tokens_per_second": speed, "transport": transport,
-                "staleness": staleness(&sampled.pulls_by_staleness), "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
-                "log_likelihood": topics.map(|t| t.log_likelihood), "log_likelihood_per_token": per_token,
-                "all_tokens": topics.map(|t| t.tokens), "topics": topic_objects,
-        });
-        account.put(&mut object);
-        return say!("{object}");
-    }
-    say!(
-        "{documents} documents, {tokens} tokens, {words} words: {sweeps} sweeps in {seconds:.2} s, {speed:.0} tokens/s ({transport})"
-    );
-    print_steps(&sampled.pulls_by_staleness, (0, 0));
-    let Some(topics) = topics else { return };
-    say!("likelihood   {:.0}, {:.6} a token", topics.log_likelihood, per_token.unwrap_or(f64::NAN));
+    let mut report = Numbers::default();
+    report.add("model", "lda");
+    report.line("");
+    report.show("documents", *documents, " documents, ");
+    report.show("tokens", *tokens, " tokens, ");
+    report.show("words", *words, " words: ");
+    report.show("sweeps", *sweeps, " sweeps in ");
+    report.show_float("seconds", *seconds, 2, " s, ");
+    report.show_float("tokens_per_second", speed, 0, " tokens/s (");
+    report.show("transport", transport.as_str(), ")");
+    put_staleness(&mut report, &sampled.pulls_by_staleness);
+    report.add("format", sampled.format);
+    report.add("bad_lines", sampled.bad_lines.count);
+    report.add("stopped", sampled.stopped);
+    put_topics(&mut report, topics, name);
+    account.put(&mut report);
+    report.print(args.json);
+}
+
+/// Adds the topics, each with its first words. They are null if they were not read.
+fn put_topics(report: &mut Numbers, topics: Option<&Topics>, name: impl Fn(u64) -> String) {
+    let Some(topics) = topics else {
+        let unknown = ["log_likelihood", "log_likelihood_per_token", "all_tokens", "topics"];
+        return unknown.into_iter().for_each(|name| report.add(name, Value::Null));
+    };
+    report.line("likelihood");
+    report.show_float("log_likelihood", topics.log_likelihood, 0, ", ");
+    let per_token = topics.log_likelihood / topics.tokens as f64;
+    report.show_float("log_likelihood_per_token", per_token, 6, " a token");
+    report.add("all_tokens", topics.tokens);
+    let mut objects = Vec::new();
     for (number, (tokens, words)) in topics.topics.iter().enumerate() {
-        let words: Vec<String> = words.iter().map(|&(id, _)| name(id)).collect();
-        say!("topic {number:<6} {tokens:>8} tokens  {}", words.join(" "));
+        let named: Vec<(String, u64)> = words.iter().map(|&(id, count)| (name(id), count)).collect();
+        let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+        report.line(&format!("topic {number}"));
+        report.words(format_args!("{tokens:>8} tokens  {}", names.join(" ")));
+        objects.push(json!({"tokens": tokens, "words": named}));
     }
+    report.add("topics", objects);
 }

@@ -6,6 +6,7 @@ use crate::job::{check, wire};
 use crate::model::shape::Shape;
 use crate::report::account::Account;
 use crate::report::models;
+use crate::report::training::Results;
 use crate::report::warnings::warn_of_no_positive;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
@@ -14,9 +15,9 @@ use crate::train::models::plan::{keep_step, membership, model, options_of, prefl
 use crate::train::models::topics;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
-use crate::train::worker::{JobWorker, Learner, Summary, Trained, may_test, share};
+use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::table::TableId;
-use gannet::train::models::{Fitted, Model, push_of, score};
+use gannet::train::models::{Model, push_of, score};
 use gannet::train::{Data, Reduce, RemoteTables, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
@@ -53,28 +54,10 @@ struct ModelLearner {
     wire: WireType,
 }
 
-impl Trained for Fitted {
-    fn summary(&self) -> Summary<'_> {
-        Summary {
-            examples: self.examples,
-            seconds: self.seconds,
-            loss: self.progressive.as_ref().map(models::loss),
-            batches: Some(self.batches),
-            rows: self.rows,
-            stopped: self.stopped,
-            bad_lines: Some(&self.bad_lines),
-        }
-    }
-
-    fn set_stopped(&mut self, stopped: bool) {
-        self.stopped = stopped;
-    }
-}
-
 impl Learner for ModelLearner {
     const BATCHES_PUSH_TO_ALL: bool = true;
     type Tables = RemoteTables<Transports>;
-    type Trained = Fitted;
+    type Trained = Results;
 
     fn schemas(&self) -> Vec<Schema> {
         schemas_of(&*self.model)
@@ -107,15 +90,15 @@ impl Learner for ModelLearner {
         tables: &mut RemoteTables<Transports>,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Fitted, Option<Vec<Value>>), Failure> {
+    ) -> Result<(Results, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator = Validator::new(own.args, own.held_out.as_ref(), self.model.task(), &is_chief)
             .on_step(&count_batches);
         let of = (own.args, &own.metrics, in_job);
         let model: &mut dyn Model = &mut *self.model;
-        let fitted = learn(&own.options, (model, &self.shape), tables, &own.stop, of, &mut validator)?;
-        Ok((fitted, validator.into_validations()))
+        let trained = learn(&own.options, (model, &self.shape), tables, &own.stop, of, &mut validator)?;
+        Ok((trained, validator.into_validations()))
     }
 
     fn close<'t>(
@@ -130,10 +113,10 @@ impl Learner for ModelLearner {
     fn measure(
         &mut self,
         tables: &mut RemoteTables<Transports>,
-        fitted: &mut Fitted,
+        trained: &mut Results,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        let model = &mut *self.model;
+        let (model, fitted) = (&mut *self.model, &mut trained.of);
         let tested = test_at_end(test.as_ref(), &mut fitted.stopped, |data| score(data, model, tables));
         fitted.test = tested.map_err(train_failure)?;
         fitted.measure(&*self.model, tables).map_err(backend_failure)
@@ -143,16 +126,15 @@ impl Learner for ModelLearner {
         &self,
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
-        (fitted, account): (&Fitted, &Account),
+        (trained, account): (&Results, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         let (args, model) = (own.args, &*self.model);
         if !own.is_chief {
-            warn_of_no_positive(fitted.examples);
-            let weights = models::weights(model, tables, fitted)?;
-            models::print(args, (fitted, account), &weights, None);
+            warn_of_no_positive(trained.of.examples);
+            trained.print(args, account, &models::weights(model, tables, &trained.of)?, None);
             return Ok(());
         }
-        finish(args, &self.shape, model, tables, (fitted, account), validations)
+        finish(args, &self.shape, model, tables, (trained, account), validations)
     }
 }
