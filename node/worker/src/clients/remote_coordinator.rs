@@ -89,7 +89,7 @@ impl<N: Net> RemoteCoordinator<N> {
                 let connected = Worker::connect(self.net.clone(), config);
                 link.limit = link.limit.after(connected.is_ok());
                 let worker = link.worker.insert(connected?);
-                worker.config.peer_timeout = COORDINATOR_TIMEOUT;
+                worker.links.config.peer_timeout = COORDINATOR_TIMEOUT;
                 worker
             }
         };

@@ -240,8 +240,8 @@ impl<N: Net> RunClient<N> {
     /// As there.
     pub fn leave(&self) -> Result<(), WorkerError> {
         let link = self.shared.session.link();
-        let patience = lock(&link).config.peer_timeout.min(LEAVE_LIMIT);
-        lock(&link).config.peer_timeout = patience;
+        let patience = lock(&link).links.config.peer_timeout.min(LEAVE_LIMIT);
+        lock(&link).links.config.peer_timeout = patience;
         self.shared.session.leave()
     }
 }
