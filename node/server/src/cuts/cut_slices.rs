@@ -28,26 +28,24 @@ pub(crate) enum CutTurn {
     Behind,
 }
 
-impl ServerTables {
-    /// Writes a slice of the cut. `clock` says what time it is.
-    pub(crate) fn write_cut(&mut self, clock: impl Fn() -> Duration) -> CutTurn {
-        let counters = &self.counters.threads[self.thread as usize].cuts;
-        let Some(writing) = self.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
-            return CutTurn::Idle;
-        };
-        let from = clock();
-        let saved = |tables: &TableList| -> usize {
-            tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
-        };
-        let before = saved(&self.all);
-        let turn = writing.turn(&mut self.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
-        counters.saved_bytes.set(saved(&self.all) as u64);
-        if turn != CutTurn::Idle {
-            counters.slices.observe(clock().saturating_sub(from), 1);
-        }
-        self.group_changed |= before > CUT_SAVED_BYTES_MAX;
-        turn
+/// Writes a slice of the cut. `clock` says what time it is.
+pub(crate) fn write_cut(tables: &mut ServerTables, clock: impl Fn() -> Duration) -> CutTurn {
+    let counters = &tables.counters.threads[tables.thread as usize].cuts;
+    let Some(writing) = tables.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+        return CutTurn::Idle;
+    };
+    let from = clock();
+    let saved = |tables: &TableList| -> usize {
+        tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
+    };
+    let before = saved(&tables.all);
+    let turn = writing.turn(&mut tables.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
+    counters.saved_bytes.set(saved(&tables.all) as u64);
+    if turn != CutTurn::Idle {
+        counters.slices.observe(clock().saturating_sub(from), 1);
     }
+    tables.group_changed |= before > CUT_SAVED_BYTES_MAX;
+    turn
 }
 
 impl Writing {

@@ -1,5 +1,8 @@
 //! Pulls, pushes and scans: the frames that move rows. The handlers read requests and write answers in place.
 
+use crate::steps::group::stores_pushes;
+use crate::steps::group::store_push;
+use crate::steps::group::admit_pull;
 use crate::counters::table::TableCounters;
 use crate::peers::keysets::{Keyset, Keysets};
 use crate::replication::Replication;
@@ -164,7 +167,7 @@ pub(crate) fn pull(
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let request = PullFrame::decode(&frame.head)?;
-    let admitted = |clock| tables.admit_pull(request.table, clock, pusher);
+    let admitted = |clock| admit_pull(tables, request.table, clock, pusher);
     let lowest = request.clock.map(admitted).transpose()?;
     if request.newer {
         return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
@@ -266,7 +269,7 @@ pub(crate) fn push(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let stored = tables.stores_pushes(request.table, pusher);
+    let stored = stores_pushes(tables, request.table, pusher);
     let ServerTables { all, cuts, replication, .. } = tables;
     let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
@@ -297,7 +300,7 @@ pub(crate) fn push(
         let (write, name) = (request.write, request.named.then_some(name));
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
         let total = u64::from(request.total);
-        return tables.store_push(
+        return store_push(tables, 
             request.table,
             &IncomingPush { write, keys, values, name, total, ends: &ends },
             pusher,

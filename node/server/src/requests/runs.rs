@@ -44,7 +44,7 @@ pub(crate) fn answer(
     transmit.reserve(0).ok_or(Full)?;
     let report = job_report(&request);
     let reply = match request.what {
-        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: tables.uses() }),
+        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: uses(tables) }),
         _ => runs.answer(request, session, now, &tables.names()),
     };
     let mut reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text));
@@ -65,15 +65,13 @@ fn job_report(request: &RunRequestV1) -> Option<(String, WorkerIncarnation, (Pro
     Some((request.name.clone(), request.incarnation, (progress, beat.work)))
 }
 
-impl ServerTables {
-    /// How full the open tables are.
-    fn uses(&self) -> Vec<TableUse> {
-        let of = |table: &ServerTable| TableUse {
-            name: table.schema.name.clone(),
-            pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
-            pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
-        };
-        let open = self.all.iter().filter(|table| !table.schema.name.is_empty());
-        open.take(STATUS_TABLES_MAX).map(of).collect()
-    }
+/// How full the open tables are.
+fn uses(tables: &ServerTables) -> Vec<TableUse> {
+    let of = |table: &ServerTable| TableUse {
+        name: table.schema.name.clone(),
+        pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
+        pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
+    };
+    let open = tables.all.iter().filter(|table| !table.schema.name.is_empty());
+    open.take(STATUS_TABLES_MAX).map(of).collect()
 }

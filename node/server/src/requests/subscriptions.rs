@@ -5,6 +5,7 @@
 //! are unchanged. While the peer has not taken its earlier frames, the server skips sweeps. The next sweep sends all
 //! changes since.
 
+use crate::steps::group;
 use crate::limits::{FLUSH_BYTES, SWEEP_ROWS};
 use crate::peers::memory::SessionShare;
 use crate::requests::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
@@ -135,7 +136,7 @@ impl Subscriptions {
         let mut visits = 0;
         for subscription in self.all.iter_mut().filter(|subscription| subscription.due <= now) {
             if subscription.watched.is_between_readings() {
-                subscription.lowest = tables.lowest(subscription.table);
+                subscription.lowest = group::lowest(tables, subscription.table);
             }
             loop {
                 if visits >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {

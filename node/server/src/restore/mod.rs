@@ -299,8 +299,8 @@ fn restore(
 
 /// Loads the tables of all threads, each in a thread of its own. Returns the number of their rows.
 fn load_all(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
-    let rows = with_threads(all, |tables| tables.restore(plan).map_err(|error| plan.offer(error)))?;
-    all.iter().for_each(ServerTables::confirm_restored);
+    let rows = with_threads(all, |tables| load::restore(tables, plan).map_err(|error| plan.offer(error)))?;
+    all.iter().for_each(crate::restore::load::confirm_restored);
     Ok(rows)
 }
 

@@ -1,6 +1,7 @@
 //! The rows of a place in a job with a coordinator: a server loads them from a checkpoint, or opens those in its data
 //! folder, while its threads serve other places. The threads then take what was loaded.
 
+use crate::restore::load::open_folder;
 use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
 use crate::membership::folder::{Claim, PlaceFolder};
@@ -169,7 +170,7 @@ impl PlaceLoader {
         let mut states = None;
         let rows = match rows {
             PlaceRows::None => 0,
-            PlaceRows::Folder => with_threads(&mut threads, |tables| tables.open_folder(claim.epoch))?,
+            PlaceRows::Folder => with_threads(&mut threads, |tables| open_folder(tables, claim.epoch))?,
             PlaceRows::Checkpoint(number) => {
                 let plan = self.plan(place, number)?;
                 if folder.is_some() && place == SCHEDULER_PLACE {

@@ -1,6 +1,23 @@
 //! Dispatch: hands each frame to the handler of its kind, and queues the answer. An answer goes out at once, or behind
 //! the answers that wait for other workers.
 
+use crate::thread::turn::told_apart;
+use crate::thread::heartbeats::answer_await;
+use crate::tables::server_tables::answer_status;
+use crate::tables::server_tables::answer_open;
+use crate::tables::server_tables::answer_identify;
+use crate::tables::server_tables::answer_drop;
+use crate::tables::server_tables::answer_confirm;
+use crate::tables::server_tables::answer_close;
+use crate::requests::group_requests::tick;
+use crate::requests::group_requests::leave;
+use crate::requests::group_requests::fence;
+use crate::requests::group_requests::answer_join;
+use crate::requests::copies::answer_copies;
+use crate::requests::coordination::answer_coordinate;
+use crate::replication::states::must_be_scheduler;
+use crate::replication::states::must_be_asked;
+use crate::cuts::protocol::answer_cut;
 use crate::replication::hold::HeldAcks;
 use crate::requests::bulk::{BulkReply, RequestFailure, RequestOutcome};
 use crate::requests::{bulk, copies, images, incarnations, runs, scheduler_rpc, vectors};
@@ -58,12 +75,12 @@ impl RequestHandler<'_, '_> {
         if let Some(table) = pending_replies::before(frame.head.kind, pending) {
             return Err(RequestFailure::Parked(table));
         }
-        tables.must_be_asked(frame.head.kind)?;
+        must_be_asked(tables, frame.head.kind)?;
         let answered = match frame.head.kind {
             PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, scratch, transmit),
-            TickFrame::KIND => tables.tick(frame, pusher),
-            FenceFrame::KIND => tables.fence(frame, now),
-            LeaveFrame::KIND => tables.leave(frame, pusher),
+            TickFrame::KIND => tick(tables, frame, pusher),
+            FenceFrame::KIND => fence(tables, frame, now),
+            LeaveFrame::KIND => leave(tables, frame, pusher),
             PingFrame::KIND => PingFrame::decode(&frame.head)
                 .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
                 .map_err(RequestFailure::from),
@@ -74,14 +91,14 @@ impl RequestHandler<'_, '_> {
             }
             SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
             ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),
-            OpenTableFrame::KIND => return tables.answer_open(frame, pusher, transmit),
-            IdentifyFrame::KIND => return tables.answer_identify(frame, transmit),
-            ConfirmFrame::KIND => return tables.answer_confirm(frame, transmit),
+            OpenTableFrame::KIND => return answer_open(tables, frame, pusher, transmit),
+            IdentifyFrame::KIND => return answer_identify(tables, frame, transmit),
+            ConfirmFrame::KIND => return answer_confirm(tables, frame, transmit),
             VectorFrame::KIND => return vectors::run(frame, tables, pusher, transmit),
             ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
             RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
-            StatusFrame::KIND => return tables.answer_status(frame, transmit),
-            ClosePusherFrame::KIND => return tables.answer_close(frame, pusher, transmit),
+            StatusFrame::KIND => return answer_status(tables, frame, transmit),
+            ClosePusherFrame::KIND => return answer_close(tables, frame, pusher, transmit),
             BookFrame::KIND => {
                 let session = pusher.session;
                 return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
@@ -89,7 +106,7 @@ impl RequestHandler<'_, '_> {
             AllocateFrame::KIND => {
                 let context = &mut *self.context;
                 let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
-                let is_owner = context.tables.must_be_scheduler();
+                let is_owner = must_be_scheduler(context.tables);
                 return incarnations::answer(frame, known, is_owner, transmit);
             }
             RunFrame::KIND => {
@@ -97,18 +114,18 @@ impl RequestHandler<'_, '_> {
                 let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
                 return runs::answer(frame, of, session, now, context.tables, transmit);
             }
-            DropTableFrame::KIND => return tables.answer_drop(frame, pusher, transmit),
+            DropTableFrame::KIND => return answer_drop(tables, frame, pusher, transmit),
             JobTableFrame::KIND => {
                 return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
             }
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
-            kind if copies::are_about(kind) => return tables.answer_copies(frame, pusher.session, transmit),
+            kind if copies::are_about(kind) => return answer_copies(tables, frame, pusher.session, transmit),
             CutFrame::KIND => return self.cut(frame, now),
-            CoordinateFrame::KIND => return tables.answer_coordinate(frame, transmit),
-            AwaitFrame::KIND => return tables.answer_await(frame, now, transmit),
-            JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
+            CoordinateFrame::KIND => return answer_coordinate(tables, frame, transmit),
+            AwaitFrame::KIND => return answer_await(tables, frame, now, transmit),
+            JoinFrame::KIND => return answer_join(tables, frame, pusher, now, transmit),
             kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
@@ -118,7 +135,7 @@ impl RequestHandler<'_, '_> {
     fn cut(&mut self, frame: &Frame<'_>, now: Duration) -> RequestOutcome {
         let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
         let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
-        tables.answer_cut(frame, &self.worker.pusher, of, now, self.transmit)
+        answer_cut(tables, frame, &self.worker.pusher, of, now, self.transmit)
     }
 
     /// Sends a reply at once, or queues it behind the replies that wait for a step.
@@ -191,7 +208,7 @@ pub(crate) fn send_reply(
     transmit: &mut Transmit,
     acks: &mut HeldAcks,
 ) -> Result<(), Full> {
-    match tables.told_apart().filter(|_| HeldAcks::keeps(&reply)) {
+    match told_apart(tables).filter(|_| HeldAcks::keeps(&reply)) {
         Some(told) => acks.keep(told, reply),
         None => transmit.send(reply)?,
     }

@@ -1,6 +1,10 @@
 //! The replies of a session that wait for other workers: to pushes whose step is not applied, and to requests that
 //! cannot be answered yet.
 
+use crate::steps::group::outcome;
+use crate::steps::group::is_synchronous;
+use crate::steps::group::is_past;
+use crate::steps::group::count_late;
 use crate::limits::{ASIDE_BYTES_SPARE, WAITS_REPORT_EVERY};
 use crate::peers::memory::SessionShare;
 use crate::replication::hold::HeldAcks;
@@ -105,14 +109,14 @@ impl PendingReply {
             }
             &PendingReply::Push { id, table, step, rows, not_finite } => {
                 let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
-                match tables.outcome(table, step, pusher) {
+                match outcome(tables, table, step, pusher) {
                     KeepOutcome::Waits => return ReplyOutcome::Waits,
                     KeepOutcome::Applied => {
                         send(AckFrame::new(Applied { applied: left, ..none }, 0).encode(id))
                     }
                     KeepOutcome::Late => {
                         let sent = send(AckFrame::new(none, left).encode(id));
-                        tables.count_late(table, if sent { left } else { 0 });
+                        count_late(tables, table, if sent { left } else { 0 });
                         sent
                     }
                     KeepOutcome::Refused(refusal, text) => {
@@ -136,7 +140,7 @@ pub(crate) fn behind(
         PendingReply::Push { table, step, .. } => Some((*table, *step)),
         _ => None,
     });
-    let mut unfinished = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
+    let mut unfinished = pushes.filter(|&(table, step)| !is_past(tables, table, step, pusher));
     match (unfinished.next(), pending.iter().find_map(PendingReply::waits_for)) {
         (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
@@ -152,7 +156,7 @@ pub(crate) fn behind(
 /// Refuses a request of a synchronous step if there is no memory for it while it waits. It must not stay in the receive
 /// buffer: it may wait for a fence that comes behind it.
 pub(crate) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
-    let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
+    let refused = !keeps_its_place(kind) && is_synchronous(tables, table);
     refused.then(|| {
         let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a \
                     larger --keyset-memory";

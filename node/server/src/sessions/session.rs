@@ -1,5 +1,8 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
+use crate::thread::turn;
+use crate::thread::heartbeats::waits_for_others;
+use crate::replication::states::tell_states;
 use crate::counters::server::{Carrier, RequestKind, ThreadCounters};
 use crate::limits::{CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAMES_PER_TURN, REST_TIME};
 use crate::peers::keysets::Keysets;
@@ -122,9 +125,9 @@ impl RequestContext<'_> {
             (self.scheduler.as_deref_mut(), self.incarnations.as_deref_mut())
         {
             let runs = self.runs.as_deref_mut();
-            self.tables.tell_states(StateHolders { scheduler, runs, incarnations });
+            tell_states(self.tables, StateHolders { scheduler, runs, incarnations });
         }
-        self.tables.gate(self.now)
+        turn::gate(self.tables, self.now)
     }
 }
 
@@ -429,7 +432,7 @@ impl<S: Stream> Session<S> {
     /// may be silent meanwhile.
     pub(crate) fn report_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
         let Some(table) = self.replies.waits_over() else { return false };
-        if tables.waits_for_others(table, &self.worker.pusher) {
+        if waits_for_others(tables, table, &self.worker.pusher) {
             self.times.excuse_wait(now);
         }
         self.replies.report_wait((tables, &self.worker.pusher), self.link.transmit(), now)

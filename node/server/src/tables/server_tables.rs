@@ -1,5 +1,6 @@
 //! The tables of one server thread, and the rare requests about them.
 
+use crate::steps::group::numbered;
 use crate::counters::server::ServerCounters;
 use crate::counters::table::TableCounters;
 use crate::cuts::cut_writer::CutExecutor;
@@ -272,105 +273,9 @@ impl ServerTables {
         self.partitioning.map(servers).shards_of_thread(server, (self.thread, self.threads), shards)
     }
 
-    pub(crate) fn answer_open(
-        &mut self,
-        frame: &Frame<'_>,
-        pusher: &Pusher,
-        transmit: &mut Transmit,
-    ) -> RequestOutcome {
-        OpenTableFrame::decode(&frame.head)?;
-        let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
-            Ok(request) => request,
-            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
-        };
-        let Some(schema) = Schema::decode(&request.schema) else {
-            return refuse(Refusal::Malformed, "the schema cannot be read");
-        };
-        if request.servers == 0 || request.server >= request.servers {
-            return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
-        }
-        let OpenTableV2 { uid, server, servers, make_in, .. } = request;
-        self.must_own(server)?;
-        let identity = TableIdentity { uid: TableUid(uid), server, servers };
-        let number = self.open(schema, IdentityClaim { identity, make_in })?;
-        let fenced = |shards: &Shards| {
-            let newer = |p: &PusherStatus| p.pusher == pusher.pusher && p.incarnation > pusher.incarnation;
-            shards.pushers().iter().any(newer)
-        };
-        if self.all[number].shards.as_ref().is_some_and(fenced) {
-            return refuse(Refusal::Fenced, REPLACED);
-        }
-        let ServerTable { own, shards, identity, schema, .. } = &self.all[number];
-        let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
-        let ours = (pusher.pusher, pusher.incarnation);
-        let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
-        if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
-            return refuse(Refusal::Fenced, REPLACED);
-        }
-        let (table, own) = (number as u32, runs(own));
-        let births = shards.as_ref().map(Shards::births).unwrap_or_default();
-        let (uid, confirmed) = (identity.uid.0, self.identities.is_confirmed(&schema.name, *identity));
-        let all_births = shards.as_ref().map_or(0, Shards::all_births);
-        let opened = TableOpenedV4 { table, shards: own, incarnation, uid, confirmed, all_births, births };
-        send_answer(frame, TableOpenedFrame {}, &control::seal_as(4, &opened), transmit)
-    }
-
     /// The names of the tables that are open.
     pub(crate) fn names(&self) -> Vec<String> {
         self.all.iter().map(|table| table.schema.name.clone()).collect()
-    }
-
-    /// Drops a table: its rows on this thread, and its folder once no thread has a shard of it open. Nobody who knows
-    /// the table's number reaches another table with it.
-    pub(crate) fn answer_drop(
-        &mut self,
-        frame: &Frame<'_>,
-        pusher: &Pusher,
-        transmit: &mut Transmit,
-    ) -> RequestOutcome {
-        DropTableFrame::decode(&frame.head)?;
-        pusher.must_have_incarnation()?;
-        let DropTableV1 { table: name } = match control::open(frame.payload) {
-            Ok(drop) => drop,
-            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
-        };
-        if let Err(error) = Schema::check_name(&name) {
-            return refuse(Refusal::Malformed, error.to_string());
-        }
-        transmit.reserve(0).ok_or(Full)?;
-        self.copies.retain(|copies| copies.table() != name);
-        let is_it = |(_, table): &(usize, &ServerTable)| table.schema.name == name;
-        let numbers: Vec<usize> = self.all.numbered().filter(is_it).map(|(number, _)| number).collect();
-        for number in numbers {
-            let Some(mut table) = self.all.remove(number) else { continue };
-            if let Some(replication) = &mut self.replication {
-                replication.drop_table(number, &table, &self.partitioning.map(table.identity.servers));
-            }
-            if let Some(shards) = &mut table.shards {
-                // Before the rows go: a worker that reads the images itself stops trusting them.
-                shards.stop_serving();
-            }
-            self.counters.threads[self.thread as usize].end_table(&table.counters);
-            tracing::info!(table = name, thread = self.thread, "table dropped");
-        }
-        self.group_changed = true;
-        let dropped = self.identities.drop_table(&name);
-        self.identities.forget(&name);
-        if let Err(error) = dropped {
-            return refuse(Refusal::NoSpace, format!("table {name:?} cannot be dropped: {error}"));
-        }
-        transmit.commit(TableDroppedFrame {}.encode(frame.head.id), 0);
-        Ok(())
-    }
-
-    /// Answers what this server has of a table.
-    pub(crate) fn answer_identify(&self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        if self.scheduler_only {
-            return refuse(Refusal::Mismatch, NO_TABLES);
-        }
-        let request = identities::request(frame)?;
-        self.must_own(request.server)?;
-        self.identities.answer(frame, &request, transmit)
     }
 
     /// Sends workers away that come for the shards of another server.
@@ -379,91 +284,6 @@ impl ServerTables {
             true => Ok(()),
             false => refuse(Refusal::Moved, format!("this server does not own the shards of place {place}")),
         }
-    }
-
-    /// Notes that all servers of a table have created their shards.
-    pub(crate) fn answer_confirm(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        ConfirmFrame::decode(&frame.head)?;
-        let ConfirmV2 { table: number, uid, all_births } = match control::open_as(2, frame.payload) {
-            Ok(confirm) => confirm,
-            Err(error) => return refuse(Refusal::Malformed, error.to_string()),
-        };
-        let table = self.all.get(number as usize).filter(|table| table.identity.uid.0 == uid);
-        let Some(table) = table else {
-            return refuse(
-                Refusal::Identity,
-                format!("table {number} of this thread has another id than the requested one"),
-            );
-        };
-        let known = table.shards.as_ref().map_or(0, Shards::all_births);
-        if known != 0 && known != all_births {
-            return refuse(
-                Refusal::Identity,
-                format!("table {:?} was opened here together with other shards", table.schema.name),
-            );
-        }
-        transmit.reserve(0).ok_or(Full)?;
-        if let Some(shards) = &table.shards {
-            shards.note_all_births(all_births);
-            shards.confirm();
-            if let Some(replication) = &mut self.replication {
-                let map = self.partitioning.map(table.identity.servers);
-                let of = (&map, self.places.get(table.identity.server));
-                replication.confirm_table(number as usize, table, of);
-            }
-        }
-        self.identities.confirm(&table.schema.name, table.identity);
-        transmit.commit(ConfirmedFrame {}.encode(frame.head.id), 0);
-        Ok(())
-    }
-
-    pub(crate) fn answer_status(&mut self, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
-        let table = self.numbered(StatusFrame::decode(&frame.head)?.table)?;
-        let (stats, pushers) = match &table.shards {
-            Some(shards) => (shards.stats(), shards.pushers()),
-            None => Default::default(),
-        };
-        let restored = restored_shares(&pushers);
-        // Reports workers only. The scheduler knows the pushers of data, and a frame may be too small for all of them.
-        let workers = pushers.into_iter().filter(|status| status.pusher < DATA_PUSHERS);
-        let pushers = workers.take(STATUS_PUSHERS_MAX).map(|status| PusherV1 {
-            pusher: status.pusher,
-            incarnation: status.incarnation,
-            seq: status.seq,
-            rows: status.rows,
-            closed: status.closed,
-        });
-        let (rows, bytes, shards) = (stats.rows, stats.bytes, stats.shards);
-        let status = StatusV2 { rows, bytes, shards, pushers: pushers.collect(), restored };
-        send_answer(frame, StatusIsFrame {}, &control::seal_as(2, &status), transmit)
-    }
-
-    pub(crate) fn answer_close(
-        &mut self,
-        frame: &Frame<'_>,
-        pusher: &Pusher,
-        transmit: &mut Transmit,
-    ) -> RequestOutcome {
-        let request = ClosePusherFrame::decode(&frame.head)?;
-        pusher.must_have_incarnation()?;
-        let (target, incarnation) = match request.pusher {
-            0 => (pusher.pusher, pusher.incarnation),
-            target if is_data(target) => (target, request.incarnation),
-            target => return refuse(Refusal::Name, format!("pusher {target:#x} is not a pusher of data")),
-        };
-        if self.cuts.holds_close(request.table, target) {
-            return Err(RequestFailure::Parked(request.table));
-        }
-        let table = self.numbered(request.table)?;
-        transmit.reserve(0).ok_or(Full)?;
-        if let Some(shards) = &mut table.shards {
-            // A fenced worker must not close data: another worker may train that data by now.
-            let allowed = shards.check_pusher(pusher.pusher, pusher.incarnation);
-            let closed = allowed.and_then(|()| shards.close_pusher(target, incarnation));
-            closed.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
-        }
-        transmit.commit(PusherClosedFrame {}.encode(frame.head.id), 0);
-        Ok(())
     }
 
     /// Updates the gauges of the tables' sizes.
@@ -475,6 +295,187 @@ impl ServerTables {
     pub(crate) fn rows(&self) -> u64 {
         self.all.iter().filter_map(|table| table.shards.as_ref()).map(|shards| shards.stats().rows).sum()
     }
+}
+
+pub(crate) fn answer_open(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    pusher: &Pusher,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    OpenTableFrame::decode(&frame.head)?;
+    let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
+        Ok(request) => request,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    let Some(schema) = Schema::decode(&request.schema) else {
+        return refuse(Refusal::Malformed, "the schema cannot be read");
+    };
+    if request.servers == 0 || request.server >= request.servers {
+        return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
+    }
+    let OpenTableV2 { uid, server, servers, make_in, .. } = request;
+    tables.must_own(server)?;
+    let identity = TableIdentity { uid: TableUid(uid), server, servers };
+    let number = tables.open(schema, IdentityClaim { identity, make_in })?;
+    let fenced = |shards: &Shards| {
+        let newer = |p: &PusherStatus| p.pusher == pusher.pusher && p.incarnation > pusher.incarnation;
+        shards.pushers().iter().any(newer)
+    };
+    if tables.all[number].shards.as_ref().is_some_and(fenced) {
+        return refuse(Refusal::Fenced, REPLACED);
+    }
+    let ServerTable { own, shards, identity, schema, .. } = &tables.all[number];
+    let incarnation = shards.as_ref().map_or(0, Shards::incarnation);
+    let ours = (pusher.pusher, pusher.incarnation);
+    let pushers = shards.as_ref().map(Shards::pushers).unwrap_or_default();
+    if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
+        return refuse(Refusal::Fenced, REPLACED);
+    }
+    let (table, own) = (number as u32, runs(own));
+    let births = shards.as_ref().map(Shards::births).unwrap_or_default();
+    let (uid, confirmed) = (identity.uid.0, tables.identities.is_confirmed(&schema.name, *identity));
+    let all_births = shards.as_ref().map_or(0, Shards::all_births);
+    let opened = TableOpenedV4 { table, shards: own, incarnation, uid, confirmed, all_births, births };
+    send_answer(frame, TableOpenedFrame {}, &control::seal_as(4, &opened), transmit)
+}
+
+/// Drops a table: its rows on this thread, and its folder once no thread has a shard of it open. Nobody who knows
+/// the table's number reaches another table with it.
+pub(crate) fn answer_drop(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    pusher: &Pusher,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    DropTableFrame::decode(&frame.head)?;
+    pusher.must_have_incarnation()?;
+    let DropTableV1 { table: name } = match control::open(frame.payload) {
+        Ok(drop) => drop,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    if let Err(error) = Schema::check_name(&name) {
+        return refuse(Refusal::Malformed, error.to_string());
+    }
+    transmit.reserve(0).ok_or(Full)?;
+    tables.copies.retain(|copies| copies.table() != name);
+    let is_it = |(_, table): &(usize, &ServerTable)| table.schema.name == name;
+    let numbers: Vec<usize> = tables.all.numbered().filter(is_it).map(|(number, _)| number).collect();
+    for number in numbers {
+        let Some(mut table) = tables.all.remove(number) else { continue };
+        if let Some(replication) = &mut tables.replication {
+            replication.drop_table(number, &table, &tables.partitioning.map(table.identity.servers));
+        }
+        if let Some(shards) = &mut table.shards {
+            // Before the rows go: a worker that reads the images itself stops trusting them.
+            shards.stop_serving();
+        }
+        tables.counters.threads[tables.thread as usize].end_table(&table.counters);
+        tracing::info!(table = name, thread = tables.thread, "table dropped");
+    }
+    tables.group_changed = true;
+    let dropped = tables.identities.drop_table(&name);
+    tables.identities.forget(&name);
+    if let Err(error) = dropped {
+        return refuse(Refusal::NoSpace, format!("table {name:?} cannot be dropped: {error}"));
+    }
+    transmit.commit(TableDroppedFrame {}.encode(frame.head.id), 0);
+    Ok(())
+}
+
+/// Answers what this server has of a table.
+pub(crate) fn answer_identify(tables: &ServerTables, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+    if tables.scheduler_only {
+        return refuse(Refusal::Mismatch, NO_TABLES);
+    }
+    let request = identities::request(frame)?;
+    tables.must_own(request.server)?;
+    tables.identities.answer(frame, &request, transmit)
+}
+
+/// Notes that all servers of a table have created their shards.
+pub(crate) fn answer_confirm(tables: &mut ServerTables, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+    ConfirmFrame::decode(&frame.head)?;
+    let ConfirmV2 { table: number, uid, all_births } = match control::open_as(2, frame.payload) {
+        Ok(confirm) => confirm,
+        Err(error) => return refuse(Refusal::Malformed, error.to_string()),
+    };
+    let table = tables.all.get(number as usize).filter(|table| table.identity.uid.0 == uid);
+    let Some(table) = table else {
+        return refuse(
+            Refusal::Identity,
+            format!("table {number} of this thread has another id than the requested one"),
+        );
+    };
+    let known = table.shards.as_ref().map_or(0, Shards::all_births);
+    if known != 0 && known != all_births {
+        return refuse(
+            Refusal::Identity,
+            format!("table {:?} was opened here together with other shards", table.schema.name),
+        );
+    }
+    transmit.reserve(0).ok_or(Full)?;
+    if let Some(shards) = &table.shards {
+        shards.note_all_births(all_births);
+        shards.confirm();
+        if let Some(replication) = &mut tables.replication {
+            let map = tables.partitioning.map(table.identity.servers);
+            let of = (&map, tables.places.get(table.identity.server));
+            replication.confirm_table(number as usize, table, of);
+        }
+    }
+    tables.identities.confirm(&table.schema.name, table.identity);
+    transmit.commit(ConfirmedFrame {}.encode(frame.head.id), 0);
+    Ok(())
+}
+
+pub(crate) fn answer_status(tables: &mut ServerTables, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+    let table = numbered(tables, StatusFrame::decode(&frame.head)?.table)?;
+    let (stats, pushers) = match &table.shards {
+        Some(shards) => (shards.stats(), shards.pushers()),
+        None => Default::default(),
+    };
+    let restored = restored_shares(&pushers);
+    // Reports workers only. The scheduler knows the pushers of data, and a frame may be too small for all of them.
+    let workers = pushers.into_iter().filter(|status| status.pusher < DATA_PUSHERS);
+    let pushers = workers.take(STATUS_PUSHERS_MAX).map(|status| PusherV1 {
+        pusher: status.pusher,
+        incarnation: status.incarnation,
+        seq: status.seq,
+        rows: status.rows,
+        closed: status.closed,
+    });
+    let (rows, bytes, shards) = (stats.rows, stats.bytes, stats.shards);
+    let status = StatusV2 { rows, bytes, shards, pushers: pushers.collect(), restored };
+    send_answer(frame, StatusIsFrame {}, &control::seal_as(2, &status), transmit)
+}
+
+pub(crate) fn answer_close(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    pusher: &Pusher,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
+    let request = ClosePusherFrame::decode(&frame.head)?;
+    pusher.must_have_incarnation()?;
+    let (target, incarnation) = match request.pusher {
+        0 => (pusher.pusher, pusher.incarnation),
+        target if is_data(target) => (target, request.incarnation),
+        target => return refuse(Refusal::Name, format!("pusher {target:#x} is not a pusher of data")),
+    };
+    if tables.cuts.holds_close(request.table, target) {
+        return Err(RequestFailure::Parked(request.table));
+    }
+    let table = numbered(tables, request.table)?;
+    transmit.reserve(0).ok_or(Full)?;
+    if let Some(shards) = &mut table.shards {
+        // A fenced worker must not close data: another worker may train that data by now.
+        let allowed = shards.check_pusher(pusher.pusher, pusher.incarnation);
+        let closed = allowed.and_then(|()| shards.close_pusher(target, incarnation));
+        closed.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
+    }
+    transmit.commit(PusherClosedFrame {}.encode(frame.head.id), 0);
+    Ok(())
 }
 
 /// The fixed shares whose last push is in a checkpoint that was restored here, and that have pushed nothing here since.

@@ -1,5 +1,12 @@
 //! A server thread: it polls its links and owns its shards. `run_once` is one round of the event loop.
 
+use crate::thread::heartbeats::hear;
+use crate::thread::heartbeats::end_session;
+use crate::cuts::protocol::expire_cut;
+use crate::cuts::protocol::end_cut_of;
+use crate::cuts::protocol::cut_expires;
+use crate::cuts::cut_slices::write_cut;
+use crate::cuts::absences::forget_clients;
 use crate::counters::server::{ServerCounters, ThreadCounters};
 use crate::cuts::cut_slices::CutTurn;
 use crate::error::ServerError;
@@ -155,7 +162,7 @@ impl<N: Net> ShardThread<N> {
     /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(crate) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
-        let writing = self.tables.write_cut(|| self.net.now());
+        let writing = write_cut(&mut self.tables, || self.net.now());
         self.follow_membership()?;
         // Sessions whose replies have waited for backups may be ready then.
         let replicating = self.replicate();
@@ -168,7 +175,7 @@ impl<N: Net> ShardThread<N> {
             replicating || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
-        let sleep = match self.next_sweep.min(self.next_memory_retry).min(self.tables.cut_expires()) {
+        let sleep = match self.next_sweep.min(self.next_memory_retry).min(cut_expires(&self.tables)) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
@@ -201,8 +208,8 @@ impl<N: Net> ShardThread<N> {
             (self.next_memory_retry, self.tables.group_changed) = (Duration::MAX, true);
             self.resume_group_waiters();
         }
-        if now >= self.tables.cut_expires() {
-            self.tables.expire_cut(now);
+        if now >= cut_expires(&self.tables) {
+            expire_cut(&mut self.tables, now);
         }
         self.resume_group_waiters();
         if now >= self.next_tick {
@@ -331,8 +338,8 @@ impl<N: Net> ShardThread<N> {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
         self.tables.cuts.absences.end(session.pusher(), self.tables.detector.clock(self.net.now()));
-        self.tables.end_session(number);
-        self.tables.end_cut_of(number, self.net.now());
+        end_session(&mut self.tables, number);
+        end_cut_of(&mut self.tables, number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.closed(number);
         }
@@ -445,7 +452,7 @@ impl<N: Net> ShardThread<N> {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
             let reported = session.report_wait(&self.tables, now);
-            self.tables.hear(session.pusher(), session.last_received());
+            hear(&self.tables, session.pusher(), session.last_received());
             if reported && !std::mem::replace(&mut self.queued[token], true) {
                 self.ready.push_back(token);
             }
@@ -453,7 +460,7 @@ impl<N: Net> ShardThread<N> {
                 self.end(token, &end);
             }
         }
-        self.tables.forget_clients(now);
+        forget_clients(&mut self.tables, now);
         self.resume_group_waiters();
         if let Some(runs) = &mut self.runs
             && let Err((_, why)) = runs.give_up_dead_workers(now)

@@ -1,5 +1,8 @@
 //! What the deciding thread says of workers that it has not heard of yet.
 
+use crate::thread::heartbeats::dead_member;
+use crate::thread::heartbeats;
+use crate::requests::group_requests::fence_worker;
 use crate::counters::server::ServerCounters;
 use crate::limits::INCARNATION_NAMED_MAX;
 use crate::steps::clocks::Joiner;
@@ -73,7 +76,7 @@ fn ask_for(
 ) -> Result<Option<DeadMemberV1>, Refusal> {
     tables.detector.wake(now);
     let of = AwaitV1 { table: "t".into(), rank, pusher, incarnation };
-    tables.dead_member(&of, now).map_err(|failure| match failure {
+    dead_member(tables, &of, now).map_err(|failure| match failure {
         RequestFailure::Refused(refusal, _) => refusal,
         _ => panic!("an answer that waits"),
     })
@@ -142,11 +145,11 @@ fn a_worker_that_waited_for_itself_over_one_table_was_not_told_for_whom_it_waits
     }
     // The other one has ended its first step over the second table, and not yet over the first.
     tables.all[1].group.as_mut().expect("both keep step").clocks.tick(0, 1);
-    assert!(tables.fence_worker(0, 1, (2, 7), SECOND).is_ok());
+    assert!(fence_worker(&mut tables, 0, 1, (2, 7), SECOND).is_ok());
     let (introduced, ranks) = (Vec::new(), Vec::new());
     let mut pusher = Pusher { pusher: 1, incarnation: 7, introduced, session: 1, blocked: false, ranks };
     (0..2).for_each(|table| pusher.enter(table, 0));
-    let payload = tables.waits(0, &pusher).expect("it waits");
+    let payload = heartbeats::waits(&tables, 0, &pusher).expect("it waits");
     let waits: WaitsV2 = control::open_as(2, &payload).unwrap();
     assert_eq!((waits.table, waits.rank), (1, 1));
 }

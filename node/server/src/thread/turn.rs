@@ -1,5 +1,9 @@
 //! What a server thread does for its backups in each round of its event loop.
 
+use crate::requests::copies::promote_server;
+use crate::requests::copies;
+use crate::replication::states::tell_states;
+use crate::replication::states::take_over_states;
 use crate::error::ServerError;
 use crate::membership::standing::Promotion;
 use crate::membership::undone::Positions;
@@ -27,59 +31,57 @@ pub(crate) type ThreadBackups<N> = (Vec<Replicator<N>>, ThreadQueues);
 /// What a thread is to send to each of its backups.
 pub(crate) type ThreadQueues = Vec<Arc<CommandQueue>>;
 
-impl ServerTables {
-    /// From now on backups are told all commands.
-    pub(crate) fn replicate_to(&mut self, mut replication: Replication) {
-        for (number, table) in self.all.numbered_mut() {
-            let identity = table.identity();
-            let map = self.partitioning.map(identity.servers);
-            replication.add_table(number, table, (&map, self.places.get(identity.server)), true);
-        }
-        self.replication = Some(replication);
+/// From now on backups are told all commands.
+pub(crate) fn replicate_to(tables: &mut ServerTables, mut replication: Replication) {
+    for (number, table) in tables.all.numbered_mut() {
+        let identity = table.identity();
+        let map = tables.partitioning.map(identity.servers);
+        replication.add_table(number, table, (&map, tables.places.get(identity.server)), true);
     }
+    tables.replication = Some(replication);
+}
 
-    /// A turn of the replication. Returns whether it has more to do at once.
-    pub(crate) fn replicate(&mut self) -> bool {
-        let Some(replication) = &mut self.replication else { return false };
-        let more = replication.turn(&mut self.all, self.partitioning, &self.places);
-        replication.publish(&self.all);
-        self.group_changed |= replication.has_room_again();
-        more
-    }
+/// A turn of the replication. Returns whether it has more to do at once.
+pub(crate) fn replicate(tables: &mut ServerTables) -> bool {
+    let Some(replication) = &mut tables.replication else { return false };
+    let more = replication.turn(&mut tables.all, tables.partitioning, &tables.places);
+    replication.publish(&tables.all);
+    tables.group_changed |= replication.has_room_again();
+    more
+}
 
-    /// What may leave the sessions now. The clock is read here, so behind everything that was done for an answer: a
-    /// thread that slept meanwhile must not answer with the rows of a place that another server has taken.
-    pub(crate) fn gate(&self, now: impl FnOnce() -> Duration) -> ReplicationGate {
-        let gate = |replication: &Replication| replication.gate(self.all.len());
-        let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
-        let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
-        // A backup of the owner before may go on without what is here.
-        let holds = self.standing.as_ref().is_some_and(|standing| standing.holds_any());
-        let acknowledged = if holds { 0 } else { gate.acknowledged };
-        ReplicationGate { acknowledged, is_silent, ..gate }
-    }
+/// What may leave the sessions now. The clock is read here, so behind everything that was done for an answer: a
+/// thread that slept meanwhile must not answer with the rows of a place that another server has taken.
+pub(crate) fn gate(tables: &ServerTables, now: impl FnOnce() -> Duration) -> ReplicationGate {
+    let gate = |replication: &Replication| replication.gate(tables.all.len());
+    let gate = tables.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
+    let is_silent = tables.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
+    // A backup of the owner before may go on without what is here.
+    let holds = tables.standing.as_ref().is_some_and(|standing| standing.holds_any());
+    let acknowledged = if holds { 0 } else { gate.acknowledged };
+    ReplicationGate { acknowledged, is_silent, ..gate }
+}
 
-    /// The backups are told the states of place 0 when the server is ready with it.
-    fn defer_states(&mut self) {
-        let replication = self.replication.as_mut().filter(|_| self.places.has_taken(SCHEDULER_PLACE));
-        if let Some(replication) = replication {
-            replication.defer_states();
-        }
+/// The backups are told the states of place 0 when the server is ready with it.
+fn defer_states(tables: &mut ServerTables) {
+    let replication = tables.replication.as_mut().filter(|_| tables.places.has_taken(SCHEDULER_PLACE));
+    if let Some(replication) = replication {
+        replication.defer_states();
     }
+}
 
-    /// How far the shards of this thread are, each with the name of its table.
-    fn positions(&self) -> Positions {
-        let of = |table: &ServerTable| {
-            let shards = table.shards.iter().flat_map(Shards::positions);
-            shards.map(|position| (table.schema.name.clone(), position)).collect::<Positions>()
-        };
-        self.all.iter().flat_map(of).collect()
-    }
+/// How far the shards of this thread are, each with the name of its table.
+fn positions(tables: &ServerTables) -> Positions {
+    let of = |table: &ServerTable| {
+        let shards = table.shards.iter().flat_map(Shards::positions);
+        shards.map(|position| (table.schema.name.clone(), position)).collect::<Positions>()
+    };
+    tables.all.iter().flat_map(of).collect()
+}
 
-    /// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
-    pub(crate) fn told_apart(&self) -> Option<u64> {
-        self.replication.as_ref().and_then(Replication::told_apart)
-    }
+/// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
+pub(crate) fn told_apart(tables: &ServerTables) -> Option<u64> {
+    tables.replication.as_ref().and_then(Replication::told_apart)
 }
 
 impl<N: Net> ShardThread<N> {
@@ -87,10 +89,10 @@ impl<N: Net> ShardThread<N> {
     /// there is more to do at once.
     pub(crate) fn replicate(&mut self) -> bool {
         if let Some(holders) = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations) {
-            self.tables.tell_states(holders);
+            tell_states(&mut self.tables, holders);
         }
-        let more = self.tables.replicate();
-        let gate = self.tables.gate(|| self.net.now());
+        let more = replicate(&mut self.tables);
+        let gate = gate(&self.tables, || self.net.now());
         // The backups may have acknowledged everything since a session's turn: then the gate is as it was before.
         if std::mem::take(&mut self.holds) {
             for token in 0..self.sessions.len() {
@@ -115,7 +117,7 @@ impl<N: Net> ShardThread<N> {
             return Err(ServerError::Deposed(why));
         }
         if standing.goes_back() {
-            standing.note_positions(self.settings.thread, || self.tables.positions());
+            standing.note_positions(self.settings.thread, || positions(&self.tables));
         }
         standing.update(&mut self.tables.places);
         while let Some((promotion, loaded)) = standing.next_promotion(self.promotions, self.settings.thread) {
@@ -131,14 +133,14 @@ impl<N: Net> ShardThread<N> {
 
     /// Takes a place on this thread. Returns how many tables it has.
     fn promote(&mut self, promotion: Promotion) -> Result<u32, String> {
-        let tables = self.tables.promote_server(promotion).map_err(|failure| match failure {
+        let tables = promote_server(&mut self.tables, promotion).map_err(|failure| match failure {
             RequestFailure::Refused(_, why) => why,
             _ => "the copies are in use".to_owned(),
         })?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
-            self.tables.take_over_states(holders, promotion.has_all_since.unwrap_or(0), self.net.now())?;
-            self.tables.defer_states();
+            take_over_states(&mut self.tables, holders, promotion.has_all_since.unwrap_or(0), self.net.now())?;
+            defer_states(&mut self.tables);
         }
         Ok(tables)
     }
@@ -146,7 +148,7 @@ impl<N: Net> ShardThread<N> {
     /// Takes a place on this thread whose rows were loaded from a checkpoint. Returns how many tables it has.
     fn take_loaded(&mut self, promotion: Promotion, loaded: LoadedPart) -> Result<u32, String> {
         let LoadedPart { tables, states } = loaded;
-        let count = self.tables.take_loaded(promotion, tables)?;
+        let count = copies::take_loaded(&mut self.tables, promotion, tables)?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         match (states, holders) {
             (Some(PlaceStates::Saved(states)), Some(holders)) => {
@@ -156,7 +158,7 @@ impl<N: Net> ShardThread<N> {
             _ => return Ok(count),
         }
         if promotion.server == SCHEDULER_PLACE {
-            self.tables.defer_states();
+            defer_states(&mut self.tables);
         }
         Ok(count)
     }
@@ -202,7 +204,7 @@ impl<N: Net> ShardThread<N> {
         let seed = self.settings.incarnation.wrapping_add(u64::from(self.settings.thread));
         let is_managed = self.settings.standing.is_some();
         let mode = self.settings.replication;
-        self.tables.replicate_to(Replication::new(queues.clone(), seed, is_managed, mode));
+        replicate_to(&mut self.tables, Replication::new(queues.clone(), seed, is_managed, mode));
         (replicators, queues)
     }
 }
