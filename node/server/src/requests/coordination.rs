@@ -1,8 +1,8 @@
 //! Requests to the coordinator that thread 0 of a scheduler keeps.
 
 use crate::limits::COORDINATOR_REQUEST_BYTES;
-use crate::requests::bulk::{RequestOutcome, refuse};
-use crate::tables::server_tables::{ServerTables, send_answer};
+use crate::peers::outcome::{RequestOutcome, refuse, send_answer};
+use crate::server_tables::ServerTables;
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::coordinator::{CoordinateFrame, CoordinatedFrame};
 use gannet_wire::frames::declare::FrameKind;
@@ -11,7 +11,11 @@ use gannet_wire::messages::coordinator::CoordinatorRequestV1;
 use gannet_wire::refusal::Refusal;
 
 /// Answers a request to the coordinator.
-pub(crate) fn answer_coordinate(tables: &ServerTables, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
+pub(crate) fn answer_coordinate(
+    tables: &ServerTables,
+    frame: &Frame<'_>,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
     CoordinateFrame::decode(&frame.head)?;
     let Some(coordinator) = &tables.coordinator else {
         let text = "no coordinator is here: --coordinator names a `gannet scheduler`";

@@ -3,141 +3,27 @@
 //! A copy is of one stream: of one connection of one thread of the owner. A new stream for a shard ends the copy before
 //! it. The frames of a stream are numbered, so a frame that the owner sends again after a lost link is skipped.
 
-use crate::replication::states::answer_state;
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;
+
 use crate::limits::{COMMAND_BYTES_MAX, COPIES_MAX, TABLES_MAX};
-use crate::membership::standing::Promotion;
-use crate::replication::states::SCHEDULER_PLACE;
-use crate::requests::bulk::{RequestFailure, RequestOutcome, refuse};
-use crate::tables::server_tables::{ServerTable, ServerTables};
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
+use crate::places::own::{Promotion, SCHEDULER_PLACE};
+use crate::replication::copies::{Copies, StreamOrigin};
+use crate::requests::states::answer_state;
+use crate::server_tables::ServerTables;
+use crate::tables::table::ServerTable;
 use bytemuck::cast_slice;
-use gannet_core::{ReplayError, Schema, ShardSet, Shards, TableIdentity, TableUid};
+use gannet_core::{Schema, ShardSet, Shards, TableIdentity, TableUid};
 use gannet_transport::{Frame, Full, Transmit};
-use gannet_wire::frames::bulk::{PullFrame, ScanFrame};
-use gannet_wire::frames::command_payload::CommandError;
 use gannet_wire::frames::declare::FrameKind;
-use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
 use gannet_wire::frames::replication::{
     CommandsDoneFrame, CommandsFrame, CopiedFrame, CopyFrame, PromoteFrame, PromotedFrame, StateFrame,
 };
-use gannet_wire::frames::session::PingFrame;
-use gannet_wire::frames::subscriptions::SubscribeFrame;
-use gannet_wire::frames::tables::StatusFrame;
-use gannet_wire::frames::{command_payload, is_acknowledged};
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::CopyV1;
 use gannet_wire::refusal::Refusal;
-
-/// Who began a stream: the epoch of the owner's place, and the session. A stream of a later one replaces it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct StreamOrigin {
-    pub(crate) epoch: u64,
-    pub(crate) session: u32,
-}
-
-impl StreamOrigin {
-    /// Whether a stream of this origin is older than one of another. An owner begins a stream when it has given up the
-    /// link before, and what it sent over that link may come later. So may what an earlier owner sent.
-    pub(crate) fn is_before(self, other: StreamOrigin) -> bool {
-        let is_earlier = (other.session.wrapping_sub(self.session) as i32) > 0;
-        self.epoch < other.epoch || self.epoch == other.epoch && is_earlier
-    }
-}
-
-/// The copies of one stream.
-pub(crate) struct Copies {
-    stream: u64,
-    origin: StreamOrigin,
-    shards: Shards,
-    /// As in `TableOpenedV4`.
-    confirmed: bool,
-    all_births: u64,
-    /// A command failed. The copies stay until others replace them, so that nobody takes this for a backup without the
-    /// table.
-    has_failed: bool,
-    /// Frames of the stream that came.
-    frames: u64,
-    /// The beginning of a command whose end has not come.
-    words: Vec<u64>,
-}
-
-/// Why commands are refused.
-#[derive(Debug, thiserror::Error)]
-enum CopyError {
-    #[error("commands cannot be read: {0}")]
-    Command(#[from] CommandError),
-    #[error(transparent)]
-    Replay(#[from] ReplayError),
-}
-
-impl Copies {
-    fn identity(&self) -> TableIdentity {
-        self.shards.identity()
-    }
-
-    /// The table's name.
-    pub(crate) fn table(&self) -> &str {
-        &self.shards.schema().name
-    }
-
-    /// Whether these are copies of the same shards as others, perhaps of another table of that name: a table may be
-    /// made anew.
-    fn is_about(&self, other: &Copies) -> bool {
-        let part = |of: &Copies| (of.identity().server, of.identity().servers);
-        let (own, others) = (self.shards.set(), other.shards.set());
-        (self.table(), part(self)) == (other.table(), part(other)) && own.iter().any(|at| others.contains(at))
-    }
-
-    /// Whether the copies have all rows.
-    fn are_whole(&self) -> bool {
-        !self.has_failed && self.shards.are_whole()
-    }
-
-    /// Takes a frame of commands.
-    fn take(&mut self, words: &[u64], more: bool) -> Result<(), CopyError> {
-        let Copies { shards, words: begun, .. } = self;
-        let floats = shards.schema().floats();
-        let mut replay = |words: &[u64]| {
-            command_payload::for_each(words, floats, |command| Ok::<(), CopyError>(shards.replay(command)?))
-        };
-        if begun.is_empty() && !more {
-            return replay(words);
-        }
-        begun.extend_from_slice(words);
-        if more {
-            return Ok(());
-        }
-        let whole = std::mem::take(begun);
-        replay(&whole)
-    }
-}
-
-/// Whether requests of this kind are about copies.
-pub(crate) fn are_about(kind: u16) -> bool {
-    matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | PromoteFrame::KIND | StateFrame::KIND)
-}
-
-/// Whether the reply to a request of this kind depends on commands of the shards here, and so waits for the backups.
-/// The servers of a job are backups of each other: if the reply to a backup's commands waited too, two servers would
-/// wait for each other.
-pub(crate) fn depends_on_commands(kind: u16) -> bool {
-    !matches!(kind, CopyFrame::KIND | CommandsFrame::KIND | StateFrame::KIND | PingFrame::KIND)
-}
-
-/// Whether the reply to a request of this kind may leave before the backups have what it depends on, with asynchronous
-/// replication. Acknowledgements of pushes and clocks are kept apart.
-pub(crate) fn leaves_at_once(kind: u16) -> bool {
-    is_acknowledged(kind)
-        || matches!(
-            kind,
-            PullFrame::KIND
-                | ScanFrame::KIND
-                | StatusFrame::KIND
-                | SubscribeFrame::KIND
-                | ImagesFrame::KIND
-                | RegionsFrame::KIND
-        )
-        || !depends_on_commands(kind)
-}
 
 /// Answers a request about copies of other servers' shards.
 pub(crate) fn answer_copies(
@@ -155,7 +41,12 @@ pub(crate) fn answer_copies(
 }
 
 /// Begins copies of shards of another server.
-fn answer_copy(tables: &mut ServerTables, frame: &Frame<'_>, session: u32, transmit: &mut Transmit) -> RequestOutcome {
+fn answer_copy(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    session: u32,
+    transmit: &mut Transmit,
+) -> RequestOutcome {
     let CopyFrame { stream, epoch, keeps } = CopyFrame::decode(&frame.head)?;
     let copy = match control::open::<CopyV1>(frame.payload) {
         Ok(copy) => copy,
@@ -164,23 +55,23 @@ fn answer_copy(tables: &mut ServerTables, frame: &Frame<'_>, session: u32, trans
     transmit.reserve(0).ok_or(Full)?;
     if copy.births.is_empty() {
         // The table was dropped.
-        tables.copies.retain(|known| known.stream != stream);
-    } else if let Some(known) = tables.copies.iter_mut().find(|known| known.stream == stream) {
+        tables.backups.copies.retain(|known| known.stream != stream);
+    } else if let Some(known) = tables.backups.copies.iter_mut().find(|known| known.stream == stream) {
         (known.confirmed, known.all_births) = (copy.confirmed, copy.all_births);
     } else {
         let begun = begin_copies(tables, (stream, StreamOrigin { epoch, session }), copy)?;
-        if tables.copies.iter().any(|old| begun.is_about(old) && begun.origin.is_before(old.origin)) {
+        if tables.backups.copies.iter().any(|old| begun.is_about(old) && begun.origin.is_before(old.origin)) {
             return refuse(Refusal::Unknown, "these copies were begun again over a later link");
         }
         // Whole ones may be all that is left of what was acknowledged.
-        tables.copies.retain(|old| !begun.is_about(old) || keeps && old.are_whole());
-        if tables.copies.len() >= COPIES_MAX {
+        tables.backups.copies.retain(|old| !begun.is_about(old) || keeps && old.are_whole());
+        if tables.backups.copies.len() >= COPIES_MAX {
             let text = format!(
                 "{COPIES_MAX} copies of tables are here, the limit: drop tables, or use more servers"
             );
             return refuse(Refusal::Limit, text);
         }
-        tables.copies.push(begun);
+        tables.backups.copies.push(begun);
     }
     transmit.commit(CopiedFrame {}.encode(frame.head.id), 0);
     Ok(())
@@ -227,10 +118,10 @@ fn begin_copies(
 fn answer_commands(tables: &mut ServerTables, frame: &Frame<'_>, transmit: &mut Transmit) -> RequestOutcome {
     let CommandsFrame { stream, number, more } = CommandsFrame::decode(&frame.head)?;
     transmit.reserve(0).ok_or(Full)?;
-    let Some(at) = tables.copies.iter().position(|copies| copies.stream == stream) else {
+    let Some(at) = tables.backups.copies.iter().position(|copies| copies.stream == stream) else {
         return refuse(Refusal::Unknown, format!("no copies of stream {stream:016x} are here"));
     };
-    let copies = &mut tables.copies[at];
+    let copies = &mut tables.backups.copies[at];
     let were_whole = copies.are_whole();
     if copies.has_failed {
         return refuse(Refusal::Images, "an earlier command of the stream failed on this copy");
@@ -261,16 +152,19 @@ fn answer_commands(tables: &mut ServerTables, frame: &Frame<'_>, transmit: &mut 
 /// the order in which they were begun.
 fn end_replaced(tables: &mut ServerTables, whole: usize) {
     let is_replaced = |(at, old): (usize, &Copies)| {
-        let newer = || tables.copies[at + 1..].iter().filter(|one| one.is_about(old) && one.are_whole());
+        let newer =
+            || tables.backups.copies[at + 1..].iter().filter(|one| one.is_about(old) && one.are_whole());
         let has_newer = |shard: u32| newer().any(|one| one.shards.set().contains(shard));
         old.shards.set().iter().all(has_newer)
     };
     // There may be thousands of tables. Only copies of these shards can be replaced now.
-    let older =
-        tables.copies[..whole].iter().enumerate().filter(|(_, old)| old.is_about(&tables.copies[whole]));
+    let older = tables.backups.copies[..whole]
+        .iter()
+        .enumerate()
+        .filter(|(_, old)| old.is_about(&tables.backups.copies[whole]));
     let replaced = older.filter(|of| is_replaced(*of));
     let replaced: Vec<u64> = replaced.map(|(_, old)| old.stream).collect();
-    tables.copies.retain(|copies| !replaced.contains(&copies.stream));
+    tables.backups.copies.retain(|copies| !replaced.contains(&copies.stream));
 }
 
 /// Ends copies of a server's shards that are not whole, if older ones of the whole table are.
@@ -280,17 +174,17 @@ fn end_partial(tables: &mut ServerTables, (server, servers): (u32, u32)) {
         (its, all) == (server, servers)
     };
     let mut whole: Vec<(String, TableIdentity)> = Vec::new();
-    for copies in tables.copies.iter().filter(|copies| of(copies) && copies.are_whole()) {
+    for copies in tables.backups.copies.iter().filter(|copies| of(copies) && copies.are_whole()) {
         let (name, identity) = (copies.table().to_owned(), copies.identity());
         let is_it =
             |other: &&Copies| other.are_whole() && other.table() == name && other.identity() == identity;
-        let has = tables.copies.iter().filter(is_it).flat_map(|of| of.shards.set().iter());
+        let has = tables.backups.copies.iter().filter(is_it).flat_map(|of| of.shards.set().iter());
         let own = tables.own_part(server, servers, copies.shards.schema().shards);
         if ShardSet::of(has) == own && whole.iter().all(|(known, _)| *known != name) {
             whole.push((name, identity));
         }
     }
-    tables.copies.retain(|copies| {
+    tables.backups.copies.retain(|copies| {
         let known = whole.iter().find(|(name, _)| of(copies) && copies.table() == name);
         known.is_none_or(|(_, identity)| copies.are_whole() && copies.identity() == *identity)
     });
@@ -317,15 +211,23 @@ pub(crate) fn promote_server(tables: &mut ServerTables, promotion: Promotion) ->
     if let Some(since) = has_all_since {
         // All tables were told since then. One that only an earlier owner told was dropped, or nothing of it was
         // acknowledged.
-        tables.copies.retain(|copies| !of(copies) || copies.origin.epoch >= since);
+        tables.backups.copies.retain(|copies| !of(copies) || copies.origin.epoch >= since);
     }
     end_partial(tables, (server, servers));
     if has_all_since.is_some() {
         let new = unacknowledged(tables, (server, servers));
-        tables.copies.retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
+        tables
+            .backups
+            .copies
+            .retain(|copies| !(of(copies) && new.iter().any(|table| table == copies.table())));
     }
-    let mut names: Vec<String> =
-        tables.copies.iter().filter(|copies| of(copies)).map(|copies| copies.table().to_owned()).collect();
+    let mut names: Vec<String> = tables
+        .backups
+        .copies
+        .iter()
+        .filter(|copies| of(copies))
+        .map(|copies| copies.table().to_owned())
+        .collect();
     names.sort_unstable();
     names.dedup();
     for name in &names {
@@ -354,19 +256,19 @@ pub(crate) fn take_loaded(
     tables: Vec<ServerTable>,
 ) -> Result<u32, String> {
     let Promotion { server, servers, .. } = promotion;
-    of.cuts.absences.forget();
+    of.checkpoints.cuts.absences.forget();
     if of.all.lacks_room_for(tables.len()) {
         let (open, more) = (of.all.len(), tables.len());
         return Err(format!(
             "{open} tables are open here, the place has {more}, and {TABLES_MAX} are the limit"
         ));
     }
-    of.copies.retain(|copies| {
+    of.backups.copies.retain(|copies| {
         let TableIdentity { server: its, servers: all, .. } = copies.identity();
         (its, all) != (server, servers)
     });
     if server == SCHEDULER_PLACE {
-        of.state_copies = None;
+        of.backups.states = None;
     }
     of.places.take(promotion);
     let count = tables.len() as u32;
@@ -385,7 +287,7 @@ fn unacknowledged(tables: &ServerTables, (server, servers): (u32, u32)) -> Vec<S
     };
     let is_new = |name: &str| {
         let copies: Vec<&Copies> =
-            tables.copies.iter().filter(|copies| of(copies) && copies.table() == name).collect();
+            tables.backups.copies.iter().filter(|copies| of(copies) && copies.table() == name).collect();
         let own = tables.own_part(server, servers, copies[0].shards.schema().shards);
         let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
         // No push reaches a table before the reply that it is open, which is not sent yet.
@@ -395,7 +297,7 @@ fn unacknowledged(tables: &ServerTables, (server, servers): (u32, u32)) -> Vec<S
         let is_filled = copies.iter().all(|copies| copies.shards.are_whole());
         !is_filled || has != own && !copies.iter().any(|copies| copies.confirmed)
     };
-    let names = tables.copies.iter().filter(of).map(Copies::table);
+    let names = tables.backups.copies.iter().filter(of).map(Copies::table);
     names.filter(|name| is_new(name)).map(str::to_owned).collect()
 }
 
@@ -405,7 +307,7 @@ fn must_be_promotable(tables: &ServerTables, name: &str, (server, servers): (u32
         let TableIdentity { server: its, servers: all, .. } = copies.identity();
         copies.table() == name && (its, all) == (server, servers)
     };
-    let copies: Vec<&Copies> = tables.copies.iter().filter(of).collect();
+    let copies: Vec<&Copies> = tables.backups.copies.iter().filter(of).collect();
     let shards = copies[0].shards.schema().shards;
     let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
     let own = tables.own_part(server, servers, shards);
@@ -419,7 +321,7 @@ fn must_be_promotable(tables: &ServerTables, name: &str, (server, servers): (u32
     }
     let identity = copies[0].identity();
     let is_it = |table: &ServerTable| {
-        table.schema.name == name && tables.identities.is_about(identity, table.identity())
+        table.schema.name == name && tables.home.identities.is_about(identity, table.identity())
     };
     match tables.all.iter().any(is_it) {
         true => refuse(Refusal::Identity, format!("this server has a part of table {name:?} of its own")),
@@ -427,11 +329,16 @@ fn must_be_promotable(tables: &ServerTables, name: &str, (server, servers): (u32
     }
 }
 
-fn promote(tables: &mut ServerTables, name: &str, of: &impl Fn(&Copies) -> bool, epoch: u64) -> RequestOutcome {
-    let (mut mine, others) = std::mem::take(&mut tables.copies)
+fn promote(
+    tables: &mut ServerTables,
+    name: &str,
+    of: &impl Fn(&Copies) -> bool,
+    epoch: u64,
+) -> RequestOutcome {
+    let (mut mine, others) = std::mem::take(&mut tables.backups.copies)
         .into_iter()
         .partition::<Vec<Copies>, _>(|copies| of(copies) && copies.table() == name);
-    tables.copies = others;
+    tables.backups.copies = others;
     // Of two copies of a shard the newest counts.
     mine.reverse();
     let (confirmed, all_births) = (mine[0].confirmed, mine[0].all_births);
@@ -442,12 +349,8 @@ fn promote(tables: &mut ServerTables, name: &str, of: &impl Fn(&Copies) -> bool,
         shards.confirm();
     }
     let (identity, of) = (shards.identity(), shards.schema().shards);
-    tables.identities.take_over(name, identity, of, confirmed);
+    tables.home.identities.take_over(name, identity, of, confirmed);
     tables.add_table(shards.schema().clone(), identity, Some(shards), false)?;
-    tables.cuts.absences.forget();
+    tables.checkpoints.cuts.absences.forget();
     Ok(())
 }
-
-#[cfg(test)]
-#[path = "copies_tests.rs"]
-mod tests;

@@ -1,8 +1,9 @@
 //! Requests to the registry of runs, which thread 0 of a server with tables has.
 
 use crate::limits::STATUS_TABLES_MAX;
-use crate::requests::bulk::{RequestFailure, RequestOutcome, refuse};
-use crate::tables::server_tables::{ServerTable, ServerTables, send_answer};
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
+use crate::server_tables::ServerTables;
+use crate::tables::table::ServerTable;
 use gannet_core::Shards;
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;

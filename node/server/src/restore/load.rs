@@ -1,11 +1,11 @@
 //! One thread's part of a restore: it opens its shards of each table and loads their rows.
 
-use crate::requests::bulk::RequestFailure;
-use crate::restore::RestorePlan;
+use crate::peers::outcome::RequestFailure;
 use crate::restore::error::RestoreError;
+use crate::restore::plan::RestorePlan;
+use crate::server_tables::ServerTables;
 use crate::steps::step_files;
 use crate::tables::identities::IdentityClaim;
-use crate::tables::server_tables::ServerTables;
 use gannet_core::{
     CLIENTS, Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity,
 };
@@ -30,13 +30,13 @@ pub(crate) fn restore(tables: &mut ServerTables, plan: &RestorePlan) -> Result<u
         let schema = plan.schema(saved);
         let table = schema.name.clone();
         let identity = TableIdentity { uid: plan.uid(saved), server: plan.server, servers: plan.servers };
-        let claim = IdentityClaim { identity, make_in: tables.identities.incarnation() };
+        let claim = IdentityClaim { identity, make_in: tables.home.identities.incarnation() };
         let failed = |why: String| RestoreError::Table { table: table.clone(), why };
         let number = tables.open(schema, claim).map_err(|failure| match failure {
             RequestFailure::Refused(_, why) => failed(why),
             RequestFailure::Full | RequestFailure::Parked(_) => failed("it cannot be opened".into()),
         })?;
-        let store = tables.identities.store_of(identity);
+        let store = tables.home.identities.store_of(identity);
         let opened = &mut tables.all[number];
         let Some(shards) = &mut opened.shards else { continue };
         load_rows(plan, saved, shards)?;
@@ -56,7 +56,7 @@ pub(crate) fn open_folder(tables: &mut ServerTables, epoch: u64) -> Result<u64, 
         let (Some(held), Some(schema)) = (store.held(&table)?, store.held_schema(&table)?) else {
             continue;
         };
-        let claim = IdentityClaim { identity: held.identity, make_in: tables.identities.incarnation() };
+        let claim = IdentityClaim { identity: held.identity, make_in: tables.home.identities.incarnation() };
         let number = tables.open(schema, claim).map_err(|failure| {
             let why = match failure {
                 RequestFailure::Refused(_, why) => why,
@@ -79,7 +79,7 @@ pub(crate) fn confirm_restored(tables: &ServerTables) {
         if let Some(shards) = &table.shards {
             shards.confirm();
         }
-        tables.identities.confirm(&table.schema.name, table.identity());
+        tables.home.identities.confirm(&table.schema.name, table.identity());
     }
 }
 

@@ -1,32 +1,24 @@
 //! Dispatch: hands each frame to the handler of its kind, and queues the answer. An answer goes out at once, or behind
 //! the answers that wait for other workers.
 
-use crate::thread::turn::told_apart;
-use crate::thread::heartbeats::answer_await;
-use crate::tables::server_tables::answer_status;
-use crate::tables::server_tables::answer_open;
-use crate::tables::server_tables::answer_identify;
-use crate::tables::server_tables::answer_drop;
-use crate::tables::server_tables::answer_confirm;
-use crate::tables::server_tables::answer_close;
-use crate::requests::group_requests::tick;
-use crate::requests::group_requests::leave;
-use crate::requests::group_requests::fence;
-use crate::requests::group_requests::answer_join;
-use crate::requests::copies::answer_copies;
-use crate::requests::coordination::answer_coordinate;
-use crate::replication::states::must_be_scheduler;
-use crate::replication::states::must_be_asked;
-use crate::cuts::protocol::answer_cut;
+use crate::peers::kinds::are_about;
+use crate::peers::outcome::{BulkReply, RequestFailure, RequestOutcome, refuse};
 use crate::replication::hold::HeldAcks;
-use crate::requests::bulk::{BulkReply, RequestFailure, RequestOutcome};
-use crate::requests::{bulk, copies, images, incarnations, runs, scheduler_rpc, vectors};
+use crate::requests::coordination::answer_coordinate;
+use crate::requests::copies::answer_copies;
+use crate::requests::cuts::protocol::answer_cut;
+use crate::requests::states::{must_be_asked, must_be_scheduler};
+use crate::requests::steps::awaited::answer_await;
+use crate::requests::steps::joins::{answer_join, fence, leave, tick};
+use crate::requests::tables::{
+    answer_close, answer_confirm, answer_drop, answer_identify, answer_open, answer_status,
+};
+use crate::requests::{bulk, images, incarnations, regions, runs, scheduler_rpc, vectors};
+use crate::sessions::context::{RequestContext, WorkerState};
 use crate::sessions::pending_replies;
 use crate::sessions::pending_replies::PendingReply;
-use crate::sessions::session::{RequestContext, WorkerState};
-use crate::tables::regions;
-use crate::tables::server_tables::ServerTables;
-use gannet_transport::{Frame, Full, Head, Link, NoOwner, Stream, Transmit};
+use crate::sessions::send::{answer_refused, send_reply};
+use gannet_transport::{Frame, Head, Stream, Transmit};
 use gannet_wire::frames::bulk::{PullFrame, PushFrame, ScanFrame};
 use gannet_wire::frames::coordinator::CoordinateFrame;
 use gannet_wire::frames::cuts::CutFrame;
@@ -34,16 +26,13 @@ use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
 use gannet_wire::frames::runs::{AllocateFrame, RunFrame};
 use gannet_wire::frames::scheduler::{BookFrame, FeedFrame, JobTableFrame};
-use gannet_wire::frames::session::{HelloFrame, PingFrame, PongFrame, RefusedFrame};
+use gannet_wire::frames::session::{PingFrame, PongFrame};
 use gannet_wire::frames::subscriptions::SubscribeFrame;
 use gannet_wire::frames::sync::{AwaitFrame, FenceFrame, JoinFrame, LeaveFrame, TickFrame};
 use gannet_wire::frames::tables::{
     ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
 };
 use gannet_wire::frames::vectors::VectorFrame;
-use gannet_wire::limits::TEXT_BYTES_MAX;
-use gannet_wire::messages::control;
-use gannet_wire::messages::control::RefusedV1;
 use gannet_wire::refusal::Refusal;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -121,12 +110,12 @@ impl RequestHandler<'_, '_> {
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
-            kind if copies::are_about(kind) => return answer_copies(tables, frame, pusher.session, transmit),
+            kind if are_about(kind) => return answer_copies(tables, frame, pusher.session, transmit),
             CutFrame::KIND => return self.cut(frame, now),
             CoordinateFrame::KIND => return answer_coordinate(tables, frame, transmit),
             AwaitFrame::KIND => return answer_await(tables, frame, now, transmit),
             JoinFrame::KIND => return answer_join(tables, frame, pusher, now, transmit),
-            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
+            kind => refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
     }
@@ -197,41 +186,5 @@ impl RequestHandler<'_, '_> {
         let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
         context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
-    }
-}
-
-/// Queues a reply without payload. If it is an acknowledgement that is kept apart, keeps it until backups have the
-/// commands on which it depends.
-pub(crate) fn send_reply(
-    reply: Head,
-    tables: &ServerTables,
-    transmit: &mut Transmit,
-    acks: &mut HeldAcks,
-) -> Result<(), Full> {
-    match told_apart(tables).filter(|_| HeldAcks::keeps(&reply)) {
-        Some(told) => acks.keep(told, reply),
-        None => transmit.send(reply)?,
-    }
-    Ok(())
-}
-
-/// Answers the request of this kind and id with the reason for its refusal.
-pub(crate) fn answer_refused(
-    (kind, id): (u16, u64),
-    refusal: Refusal,
-    mut text: String,
-    transmit: &mut Transmit,
-) -> RequestOutcome {
-    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    text.truncate(end.unwrap_or(0));
-    let refused = RefusedFrame { code: refusal as u16, kind };
-    Ok(transmit.send_copy(refused.encode(id), &control::seal(&RefusedV1 { text }))?)
-}
-
-/// Tells a peer why its connection ends. The frame is small: a few tries send it, or it is dropped.
-pub(crate) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
-    if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
-        // Whether the frame went out or the link is broken, the connection ends.
-        let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }
 }

@@ -1,18 +1,16 @@
 //! The replies of a session that wait for other workers: to pushes whose step is not applied, and to requests that
 //! cannot be answered yet.
 
-use crate::steps::group::outcome;
-use crate::steps::group::is_synchronous;
-use crate::steps::group::is_past;
-use crate::steps::group::count_late;
 use crate::limits::{ASIDE_BYTES_SPARE, WAITS_REPORT_EVERY};
+use crate::peers::kinds::leaves_at_once;
 use crate::peers::memory::SessionShare;
+use crate::peers::outcome::RequestFailure;
+use crate::peers::pusher::Pusher;
 use crate::replication::hold::HeldAcks;
-use crate::requests::bulk::{Pusher, RequestFailure};
-use crate::requests::copies;
-use crate::sessions::dispatch::{answer_refused, send_reply};
+use crate::requests::steps::pushes::{count_late, is_past, is_synchronous, outcome};
+use crate::server_tables::ServerTables;
+use crate::sessions::send::{answer_refused, send_reply};
 use crate::steps::step_sums::KeepOutcome;
-use crate::tables::server_tables::ServerTables;
 use bytemuck::cast_slice_mut;
 use gannet_core::Applied;
 use gannet_transport::{Frame, Head, Transmit};
@@ -87,7 +85,7 @@ impl PendingReply {
     pub(crate) fn waits_for_backups(&self) -> bool {
         match self {
             PendingReply::Ready(reply) => !HeldAcks::keeps(reply),
-            PendingReply::Request { head, .. } => !copies::leaves_at_once(head.kind),
+            PendingReply::Request { head, .. } => !leaves_at_once(head.kind),
             PendingReply::Push { .. } | PendingReply::Refused { .. } => false,
         }
     }

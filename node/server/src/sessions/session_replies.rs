@@ -1,9 +1,9 @@
 //! The replies that a session cannot give yet, because their requests wait for other workers.
 
-use crate::thread::heartbeats::waits;
-use crate::requests::bulk::Pusher;
+use crate::peers::pusher::Pusher;
+use crate::requests::steps::awaited::waits;
+use crate::server_tables::ServerTables;
 use crate::sessions::pending_replies::{PendingReply, WaitingRequest};
-use crate::tables::server_tables::ServerTables;
 use gannet_transport::Transmit;
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::sync::WaitsFrame;

@@ -5,84 +5,24 @@
 //! any thread of any server, asks it about the one for which it waits (frame 75). If that one is dead, the deciding
 //! thread fences it, and whoever has asked fences it at all threads. If that worker dies meanwhile, others still ask.
 
-use crate::steps::group::settle;
-use crate::requests::group_requests::fence_worker;
-use crate::requests::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
-use crate::requests::group_requests::must_name_a_worker;
+#[cfg(test)]
+#[path = "awaited_tests.rs"]
+mod tests;
+
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
+use crate::peers::pusher::{Pusher, worker_of};
+use crate::requests::steps::joins::{fence_worker, must_name_a_worker};
+use crate::requests::steps::pushes::settle;
+use crate::server_tables::ServerTables;
 use crate::steps::clocks::{ClockState, Straggler};
-use crate::steps::group::Group;
-use crate::tables::server_tables::{ServerTables, send_answer};
-use gannet_jobs::failure_detector::{FailureDetector, Verdict};
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::sync::{AwaitFrame, AwaitedFrame};
 use gannet_wire::messages::awaited::{AwaitV1, AwaitedV1, DeadMemberV1};
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::WaitsV2;
-use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::refusal::Refusal;
 use std::time::Duration;
-
-/// The worker that pushes under this number: its rank is that number less 1.
-pub(crate) fn worker_of(pusher: u64, incarnation: u64) -> Option<WorkerIncarnation> {
-    let rank = pusher.checked_sub(1).and_then(|rank| u32::try_from(rank).ok())?;
-    Some(WorkerIncarnation { rank, incarnation })
-}
-
-impl Group {
-    /// Whether the others should go on without a worker for which somebody waits, and who that worker is: the one that
-    /// is asked for, or the one that has joined here.
-    fn verdict(&mut self, of: &AwaitV1, detector: &FailureDetector, now: Duration) -> (Verdict, Straggler) {
-        let rank = of.rank;
-        let nobody = (Verdict::Alive, Straggler { rank, clock: 0, incarnation: 0, pusher: 0 });
-        let Some(&member) = self.clocks.ranks.get(rank as usize) else { return nobody };
-        // A worker that keeps step pushes under its rank + 1. Another pusher is that of no worker of this rank.
-        let own = if member.pusher == 0 { u64::from(rank) + 1 } else { member.pusher };
-        if of.pusher != 0 && of.pusher != own {
-            return nobody;
-        }
-        // Who needs every worker does not end for one that another process has replaced.
-        let is_replaced = self.strict && of.incarnation < member.incarnation;
-        let is_of_here = of.pusher == 0 || is_replaced;
-        let known =
-            if is_of_here { (member.pusher, member.incarnation) } else { (of.pusher, of.incarnation) };
-        let straggler = Straggler { rank, clock: member.clock, incarnation: known.1, pusher: known.0 };
-        let is_watched = |worker: &WorkerIncarnation| detector.signs(*worker, now).is_some();
-        let Some(worker) = worker_of(known.0, known.1).filter(is_watched) else {
-            // It has not come here since the group began. One that has joined elsewhere may be on its way: it has its
-            // full time from the first question on.
-            let clock = detector.clock(now);
-            let since = if known.0 == 0 { self.since } else { self.first_asked(rank, known.1, clock) };
-            let waited = clock.saturating_sub(since);
-            let is_dead = waited > self.limits.silence && !self.is_heard(rank, detector, now);
-            return (if is_dead { Verdict::Silent(waited) } else { Verdict::Alive }, straggler);
-        };
-        // It is fenced here. Whoever was told may have died before it had fenced it everywhere.
-        if self.clocks.is_fenced(rank, known.1) {
-            return (Verdict::Silent(detector.silence(worker, now)), straggler);
-        }
-        (detector.verdict(worker, true, now), straggler)
-    }
-
-    /// Whether the incarnation of a worker that has joined here is heard. A fence on a newer one, of which nothing was
-    /// heard, would end it, too: a restarted worker is given up only when its earlier incarnation is silent.
-    fn is_heard(&self, rank: u32, detector: &FailureDetector, now: Duration) -> bool {
-        let Some(member) = self.clocks.ranks.get(rank as usize) else { return false };
-        let here = worker_of(member.pusher, member.incarnation);
-        let here = here.filter(|_| !self.clocks.is_fenced(rank, member.incarnation));
-        here.and_then(|here| detector.signs(here, now))
-            .is_some_and(|(silent, limits)| silent <= limits.silence)
-    }
-
-    /// When others first asked for this incarnation of a worker, of which nothing was heard here, or for a newer one.
-    fn first_asked(&mut self, rank: u32, incarnation: u64, clock: Duration) -> Duration {
-        let asked = self.asked.entry(rank).or_insert((incarnation, clock));
-        if asked.0 < incarnation {
-            *asked = (incarnation, clock);
-        }
-        asked.1
-    }
-}
 
 /// Notes that a session has ended.
 pub(crate) fn end_session(tables: &mut ServerTables, session: u32) {
@@ -113,9 +53,7 @@ pub(crate) fn hear(tables: &ServerTables, pusher: &Pusher, when: Duration) {
     let here = ClockState::Here(pusher.session);
     let speaks = |&(table, rank): &(u32, u32)| {
         let group = tables.all.get(table as usize).and_then(|table| table.group.as_ref());
-        group
-            .and_then(|group| group.clocks.ranks.get(rank as usize))
-            .is_some_and(|rank| rank.state == here)
+        group.and_then(|group| group.clocks.ranks.get(rank as usize)).is_some_and(|rank| rank.state == here)
     };
     match pusher.ranks.iter().any(speaks) {
         // The thread that trains sends over the sessions that keep step.
@@ -152,7 +90,11 @@ pub(crate) fn answer_await(
 
 /// The worker that is asked for, if it is dead. It is fenced here, unless its group needs every worker (`strict`):
 /// then whoever waits for it ends.
-fn dead_member(tables: &mut ServerTables, of: &AwaitV1, now: Duration) -> Result<Option<DeadMemberV1>, RequestFailure> {
+fn dead_member(
+    tables: &mut ServerTables,
+    of: &AwaitV1,
+    now: Duration,
+) -> Result<Option<DeadMemberV1>, RequestFailure> {
     must_name_a_worker("a question about a worker", of.pusher, of.incarnation)?;
     let named = |number: &usize| tables.all[*number].schema.name == of.table;
     let Some(number) = tables.all.numbers().into_iter().find(named) else { return Ok(None) };
@@ -189,8 +131,7 @@ pub(crate) fn waits(tables: &ServerTables, number: u32, of: &Pusher) -> Option<V
     let others = of.ranks.iter().map(|(table, _)| *table).filter(|table| *table != number);
     let all: Vec<WaitsV2> = [number].into_iter().chain(others).filter_map(|at| behind(tables, at)).collect();
     let is_other = |waits: &&WaitsV2| of.rank(waits.table) != Some(waits.rank);
-    let waits =
-        all.iter().find(is_other).or_else(|| all.first().filter(|waits| waits.table == number))?;
+    let waits = all.iter().find(is_other).or_else(|| all.first().filter(|waits| waits.table == number))?;
     Some(control::seal_as(2, waits))
 }
 
@@ -201,7 +142,3 @@ fn behind(tables: &ServerTables, table: u32) -> Option<WaitsV2> {
     let here = matches!(clocks.ranks[rank as usize].state, ClockState::Here(_));
     Some(WaitsV2 { table, rank, clock, pusher, incarnation, here })
 }
-
-#[cfg(test)]
-#[path = "heartbeats_tests.rs"]
-mod tests;

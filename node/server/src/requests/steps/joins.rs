@@ -1,14 +1,14 @@
 //! The requests of workers that keep step over a table: to join, to end a step, to leave, and to fence another worker.
 
-use crate::steps::group::settle;
-use crate::steps::group::numbered;
 use crate::limits::{CLOCK_MAX, INCARNATION_NAMED_MAX};
-use crate::requests::bulk::{BulkReply, Pusher, RequestFailure, RequestOutcome, refuse};
+use crate::peers::outcome::{BulkReply, RequestFailure, RequestOutcome, refuse, send_answer};
+use crate::peers::pusher::{Pusher, worker_of};
+use crate::requests::steps::pushes::{numbered, settle};
+use crate::server_tables::ServerTables;
 use crate::steps::clocks::Joiner;
 use crate::steps::group::Group;
 use crate::steps::step_budget::{StepBudget, StepBudgetShare};
-use crate::tables::server_tables::{ServerTable, ServerTables, send_answer};
-use crate::thread::heartbeats::worker_of;
+use crate::tables::table::ServerTable;
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::{Frame, Transmit};
 use gannet_wire::frames::declare::FrameKind;
@@ -52,7 +52,7 @@ pub(crate) fn answer_join(
     }
     let Pusher { pusher: who, incarnation, session, .. } = *pusher;
     let joiner = Joiner { rank: request.rank, pusher: who, incarnation, session };
-    let budget = tables.step_budget.clone();
+    let budget = tables.waits.budget.clone();
     let is_bsp = SyncConfig::of(&request).is_ok_and(|member| member.mode.is_bsp());
     if let Some(budget) = budget.as_ref().filter(|_| is_bsp) {
         let reserved = budget.set_aside(tables.store());
@@ -70,7 +70,7 @@ pub(crate) fn answer_join(
     }
     // The join of a lost link may come after that of the next link. If the server only refused what comes over the
     // other link, a worker that is alive would take itself for replaced.
-    tables.displaced.extend(displaced);
+    tables.waits.displaced.extend(displaced);
     pusher.enter(number, request.rank);
     settle(tables, number as usize);
     send_answer(frame, JoinedFrame {}, &control::seal(&JoinedV1 { clock }), transmit)
@@ -97,7 +97,11 @@ pub(crate) fn member<'a>(
 }
 
 /// A worker has finished a step.
-pub(crate) fn tick(tables: &mut ServerTables, frame: &Frame<'_>, pusher: &Pusher) -> Result<BulkReply, RequestFailure> {
+pub(crate) fn tick(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    pusher: &Pusher,
+) -> Result<BulkReply, RequestFailure> {
     let TickFrame { table: number, clock, skip } = TickFrame::decode(&frame.head)?;
     // The step has a push that was refused, and that the worker resends over its next link. With this clock others
     // would take their rows for complete, and a synchronous step would be applied without the push.
@@ -121,7 +125,11 @@ pub(crate) fn tick(tables: &mut ServerTables, frame: &Frame<'_>, pusher: &Pusher
 }
 
 /// A worker is done and leaves its group.
-pub(crate) fn leave(tables: &mut ServerTables, frame: &Frame<'_>, pusher: &Pusher) -> Result<BulkReply, RequestFailure> {
+pub(crate) fn leave(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    pusher: &Pusher,
+) -> Result<BulkReply, RequestFailure> {
     let LeaveFrame { table: number } = LeaveFrame::decode(&frame.head)?;
     let (group, rank) = member(tables, number, pusher)?;
     group.clocks.leave(rank);
@@ -131,7 +139,11 @@ pub(crate) fn leave(tables: &mut ServerTables, frame: &Frame<'_>, pusher: &Pushe
 }
 
 /// Fences a worker. The others go on without it, and the server refuses all its later pushes, over any session.
-pub(crate) fn fence(tables: &mut ServerTables, frame: &Frame<'_>, now: Duration) -> Result<BulkReply, RequestFailure> {
+pub(crate) fn fence(
+    tables: &mut ServerTables,
+    frame: &Frame<'_>,
+    now: Duration,
+) -> Result<BulkReply, RequestFailure> {
     let FenceFrame { table: number, index: rank, pusher, incarnation } = FenceFrame::decode(&frame.head)?;
     must_name_a_worker("a fence", pusher, incarnation)?;
     fence_worker(tables, number, rank, (pusher, incarnation), now)?;
@@ -160,7 +172,7 @@ pub(crate) fn fence_worker(
         tracing::warn!(rank, incarnation, kept_back, "the others go on without a worker");
     }
     if incarnation > 0 {
-        tables.fenced.push((number, pusher, incarnation));
+        tables.waits.fenced.push((number, pusher, incarnation));
     }
     settle(tables, number as usize);
     Ok(())

@@ -2,20 +2,18 @@
 //! between requests. The documentation of gannet-worker's module
 //! `checkpoint` has the protocol.
 
-use crate::steps::group::settle;
-use crate::cuts::absences::gone;
-use crate::cuts::absences::give_up;
-use crate::cuts::absences::Absences;
-use crate::cuts::cut_parts::CutParts;
-use crate::cuts::cut_slices::Writing;
-use crate::cuts::cut_tables::{bases, cut_tables, pushes, steps};
-use crate::cuts::cut_writer::{CutFileId, CutWriter, WriterState};
-use crate::limits::{CUT_PUSHES_MAX, CUT_SAVED_BYTES_MAX, CUT_UNASKED};
-use crate::requests::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
-use crate::restore::states::{RunStates, states};
-use crate::steps::group::is_data;
-use crate::tables::server_tables::{ServerTable, ServerTables};
-use gannet_core::{MarkedShard, Position, PushName, RowFileHead, RowFileKind, Shards};
+use crate::cuts::state::{ThreadCut, Writing};
+use crate::cuts::writer::{CutFileId, CutWriter, WriterState};
+use crate::limits::CUT_PUSHES_MAX;
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
+use crate::peers::pusher::{Pusher, is_data};
+use crate::places::states::{RunStates, states};
+use crate::requests::cuts::absent::{give_up, gone};
+use crate::requests::cuts::tables::{bases, cut_tables, pushes, steps};
+use crate::requests::steps::pushes::settle;
+use crate::server_tables::ServerTables;
+use crate::tables::table::ServerTable;
+use gannet_core::{MarkedShard, Position, RowFileHead, RowFileKind, Shards};
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::cuts::{CutFrame, CutIsFrame};
 use gannet_wire::frames::declare::FrameKind;
@@ -25,104 +23,8 @@ use gannet_wire::messages::cuts::{
     CutActionV1, CutReplyV1, CutRequestV1, CutShardV1, CutStepV1, CutTableV1, MarkV1, PushLimitV1,
 };
 use gannet_wire::refusal::Refusal;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
-
-/// The cut of this thread, if there is one.
-#[derive(Default)]
-pub(crate) struct Cuts {
-    pub(crate) cut: Option<ThreadCut>,
-    /// Which pushers have no session here.
-    pub(crate) absences: Absences,
-}
-
-#[derive(Default)]
-pub(crate) struct ThreadCut {
-    number: u64,
-    /// The run whose tables are cut; empty: all tables.
-    run: String,
-    /// The session of the coordinator. The cut ends with it.
-    session: u32,
-    /// Pushes are held back until then, at the latest; `None`: they are not held back.
-    until: Option<Duration>,
-    /// Since when pushes are held back, or were.
-    since: Duration,
-    /// When the coordinator last asked for something.
-    asked: Duration,
-    /// The tables that are cut. Pushes to other tables are not held back.
-    tables: HashSet<u32>,
-    /// The last push of each table's pushers that is let in while pushes are held back.
-    admitted: HashMap<(u32, u64), (u64, u64)>,
-    /// The steps below these may be applied meanwhile, by table.
-    steps: HashMap<u32, u64>,
-    /// Pushes that were held back, one for each pusher.
-    held: HashMap<(u32, u64), (u64, u64)>,
-    /// Pushers of data whose end was held back.
-    closing: HashSet<u64>,
-    /// Pushers of data whose end is let in while pushes are held back.
-    closes: HashSet<u64>,
-    pub(crate) writing: Option<Writing>,
-    parts: CutParts,
-}
-
-impl Cuts {
-    /// Whether this push must wait: a cut holds it back, or the rows saved for the cut are too many.
-    #[inline]
-    pub(crate) fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
-        match &mut self.cut {
-            None => false,
-            Some(cut) => cut.holds(table, name, shards),
-        }
-    }
-
-    /// Whether shards of a table here are part of the cut.
-    fn covers(&self, table: &ServerTable) -> bool {
-        table.shards.is_some() && self.cut.as_ref().is_some_and(|cut| cut.covers(table))
-    }
-
-    /// Whether the end of this data must wait: the cut has it on all threads, or on none.
-    pub(crate) fn holds_close(&mut self, table: u32, pusher: u64) -> bool {
-        let held = self.is_held(table);
-        let Some(cut) = self.cut.as_mut().filter(|cut| held && !cut.closes.contains(&pusher)) else {
-            return false;
-        };
-        cut.closing.insert(pusher);
-        true
-    }
-
-    /// Whether pushes to a table are held back now.
-    fn is_held(&self, table: u32) -> bool {
-        self.cut.as_ref().is_some_and(|cut| cut.until.is_some() && cut.tables.contains(&table))
-    }
-
-    /// The first synchronous step of a table that must wait for the cut.
-    pub(crate) fn step_limit(&self, table: u32) -> Option<u64> {
-        let cut = self.cut.as_ref().filter(|cut| cut.until.is_some())?;
-        cut.steps.get(&table).copied()
-    }
-}
-
-impl ThreadCut {
-    /// Whether a table belongs to the run. The table may have no shard here.
-    fn covers(&self, table: &ServerTable) -> bool {
-        let name = &table.schema.name;
-        let own = name.strip_prefix(&self.run).is_some_and(|rest| rest.starts_with('.'));
-        !name.is_empty() && (self.run.is_empty() || own)
-    }
-
-    #[cold]
-    fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
-        let last = (name.incarnation, name.seq);
-        if self.until.is_some() && self.tables.contains(&table) {
-            let admitted = self.admitted.get(&(table, name.pusher));
-            if admitted.is_none_or(|&admitted| last > admitted) {
-                self.held.insert((table, name.pusher), last);
-                return true;
-            }
-        }
-        self.writing.is_some() && shards.saved_bytes() > CUT_SAVED_BYTES_MAX
-    }
-}
 
 /// Answers a step of a cut.
 pub(crate) fn answer_cut(
@@ -143,7 +45,7 @@ pub(crate) fn answer_cut(
     if !matches!(action, CutActionV1::Freeze { .. }) {
         must_be_current(tables, cut, pusher.session, now)?;
     }
-    let (run, action) = match (action, &mut tables.cuts.cut) {
+    let (run, action) = match (action, &mut tables.checkpoints.cuts.cut) {
         (CutActionV1::Part { bytes, left }, Some(current)) => match current.parts.add(&bytes, left)? {
             Some(whole) if whole.cut == cut => (whole.run, whole.action),
             Some(_) => return refuse(Refusal::Malformed, "the parts are of a step of another cut"),
@@ -185,7 +87,7 @@ pub(crate) fn answer_cut(
         }
     };
     let reply = control::seal(&reply);
-    match &mut tables.cuts.cut {
+    match &mut tables.checkpoints.cuts.cut {
         Some(cut) if reply.len() > CUT_MESSAGE_BYTES_MAX => {
             let part = cut.parts.begin(reply);
             send(frame, &control::seal(&part), transmit)
@@ -196,14 +98,14 @@ pub(crate) fn answer_cut(
 
 /// The tables with shards here that are part of the cut.
 pub(crate) fn covered_tables(tables: &ServerTables) -> Vec<u32> {
-    let covered = tables.all.numbered().filter(|(_, table)| tables.cuts.covers(table));
+    let covered = tables.all.numbered().filter(|(_, table)| tables.checkpoints.cuts.covers(table));
     covered.map(|(number, _)| number as u32).collect()
 }
 
 /// Refuses to go on if a table of the cut was opened since its pushes are held back.
 fn must_hold_all(tables: &ServerTables) -> Result<(), RequestFailure> {
-    let held = |number: usize| tables.cuts.is_held(number as u32);
-    let new = |(number, table): (usize, &ServerTable)| tables.cuts.covers(table) && !held(number);
+    let held = |number: usize| tables.checkpoints.cuts.is_held(number as u32);
+    let new = |(number, table): (usize, &ServerTable)| tables.checkpoints.cuts.covers(table) && !held(number);
     match tables.all.numbered().find(|&of| new(of)) {
         None => Ok(()),
         Some((_, table)) => refuse(
@@ -213,8 +115,13 @@ fn must_hold_all(tables: &ServerTables) -> Result<(), RequestFailure> {
     }
 }
 
-fn must_be_current(tables: &mut ServerTables, cut: u64, session: u32, now: Duration) -> Result<(), RequestFailure> {
-    match &mut tables.cuts.cut {
+fn must_be_current(
+    tables: &mut ServerTables,
+    cut: u64,
+    session: u32,
+    now: Duration,
+) -> Result<(), RequestFailure> {
+    match &mut tables.checkpoints.cuts.cut {
         Some(current) if current.number == cut && current.session == session => {
             current.asked = now;
             Ok(())
@@ -238,14 +145,16 @@ fn freeze(
     ms: u32,
     now: Duration,
 ) -> Result<CutReplyV1, RequestFailure> {
-    if let Some(cut) = tables.cuts.cut.as_ref().filter(|cut| cut.session != session && cut.is_busy(now)) {
+    if let Some(cut) =
+        tables.checkpoints.cuts.cut.as_ref().filter(|cut| cut.session != session && cut.is_busy(now))
+    {
         let text =
             format!("thread {} already writes cut {:016x}: try again later", tables.thread(), cut.number);
         return refuse(Refusal::Cut, text);
     }
     end_cut(tables, now);
     let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
-    tables.cuts.cut =
+    tables.checkpoints.cuts.cut =
         Some(ThreadCut { number, run, session, until, since: now, asked: now, ..ThreadCut::default() });
     admit_begun(tables);
     frozen(tables)
@@ -253,7 +162,7 @@ fn freeze(
 
 /// Lets in the pushes that a shard here has begun, and the steps that are applied.
 fn admit_begun(tables: &mut ServerTables) {
-    let Some(cut) = &mut tables.cuts.cut else { return };
+    let Some(cut) = &mut tables.checkpoints.cuts.cut else { return };
     for (number, table) in tables.all.numbered() {
         let number = number as u32;
         let Some(shards) = table.shards.as_ref().filter(|_| cut.covers(table)) else { continue };
@@ -270,7 +179,8 @@ fn admit_begun(tables: &mut ServerTables) {
 
 /// What this thread has while it holds pushes back.
 fn frozen(tables: &ServerTables) -> Result<CutReplyV1, RequestFailure> {
-    let covered = |table: &&ServerTable| tables.cuts.cut.as_ref().is_some_and(|cut| cut.covers(table));
+    let covered =
+        |table: &&ServerTable| tables.checkpoints.cuts.cut.as_ref().is_some_and(|cut| cut.covers(table));
     let named = || tables.all.iter().filter(covered);
     let parts: Vec<CutTableV1> = named().flat_map(cut_tables).collect();
     let mut places = HashMap::new();
@@ -289,21 +199,21 @@ fn frozen(tables: &ServerTables) -> Result<CutReplyV1, RequestFailure> {
         );
         return refuse(Refusal::Limit, text);
     }
-    let held = tables.cuts.cut.iter().flat_map(|cut| &cut.held);
+    let held = tables.checkpoints.cuts.cut.iter().flat_map(|cut| &cut.held);
     let limit = |(&(table, pusher), &(incarnation, seq)): (&(u32, u64), &(u64, u64))| {
         // A table may have been dropped meanwhile.
         let table = tables.all.get(table as usize)?.schema.name.clone();
         Some(PushLimitV1 { table, pusher, incarnation, seq })
     };
     let held = held.filter_map(limit).collect();
-    let closing = tables.cuts.cut.iter().flat_map(|cut| &cut.closing).copied().collect();
+    let closing = tables.checkpoints.cuts.cut.iter().flat_map(|cut| &cut.closing).copied().collect();
     Ok(CutReplyV1::Frozen { tables: parts, pushes, held, closing, over: Vec::new() })
 }
 
 /// Closes data that is done in all tables of the cut. All pushes of it were acknowledged before it was reported as
 /// done, so nothing of it is lost.
 fn close_over(tables: &mut ServerTables, over: &[u64]) -> Result<(), RequestFailure> {
-    let Some(cut) = &tables.cuts.cut else { return Ok(()) };
+    let Some(cut) = &tables.checkpoints.cuts.cut else { return Ok(()) };
     for table in tables.all.iter_mut().filter(|table| cut.covers(table)) {
         let Some(shards) = &mut table.shards else { continue };
         for push in shards.push_progress() {
@@ -333,7 +243,7 @@ fn admit_pushes(
         pushes.iter().flat_map(|p| parts(&p.table).into_iter().map(move |part| (part, p))).collect();
     let steps: Vec<_> =
         steps.iter().flat_map(|s| parts(&s.table).into_iter().map(move |part| (part, s.step))).collect();
-    let Some(cut) = &mut tables.cuts.cut else { return frozen(tables) };
+    let Some(cut) = &mut tables.checkpoints.cuts.cut else { return frozen(tables) };
     if cut.until.is_none() {
         return refuse(Refusal::Malformed, "the cut does not hold pushes back");
     }
@@ -350,36 +260,40 @@ fn admit_pushes(
     if let Ok(CutReplyV1::Frozen { over, .. }) = &mut reply {
         *over = known_over;
     }
-    if let Some(cut) = &mut tables.cuts.cut {
+    if let Some(cut) = &mut tables.checkpoints.cuts.cut {
         cut.held.clear();
         cut.closing.clear();
     }
     steps.iter().for_each(|&(table, _)| settle(tables, table as usize));
-    tables.group_changed = true;
+    tables.waits.group_changed = true;
     reply
 }
 
 /// Marks the cut of all shards here, and begins to write it.
-fn mark_cut(tables: &mut ServerTables, mark: &MarkV1, states: Vec<(String, Vec<u8>)>) -> Result<CutReplyV1, RequestFailure> {
+fn mark_cut(
+    tables: &mut ServerTables,
+    mark: &MarkV1,
+    states: Vec<(String, Vec<u8>)>,
+) -> Result<CutReplyV1, RequestFailure> {
     let places: HashMap<&str, u32> = mark.tables.iter().map(String::as_str).zip(0..).collect();
     must_hold_all(tables)?;
     let pushes = pushes(&tables.all, |number| places.get(&*tables.all[number].schema.name).copied());
-    let covered = tables.all.iter().filter(|table| tables.cuts.covers(table)).flat_map(cut_tables);
-    let steps =
-        covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
-    let Some(directory) = tables.checkpoints.clone() else {
+    let covered =
+        tables.all.iter().filter(|table| tables.checkpoints.cuts.covers(table)).flat_map(cut_tables);
+    let steps = covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
+    let Some(directory) = tables.checkpoints.directory.clone() else {
         let text = "this server has no checkpoint directory: start it with --checkpoint DIR";
         return refuse(Refusal::Mismatch, text);
     };
-    let mut writer = CutWriter::start(tables.executor.clone(), directory, mark.number, mark.level);
+    let mut writer =
+        CutWriter::start(tables.checkpoints.executor.clone(), directory, mark.number, mark.level);
     let (mut shards, mut left) = (Vec::new(), Vec::new());
     for (number, table) in tables.all.numbered_mut() {
         let place = places.get(&*table.schema.name).copied();
         let (Some(own), Some(place)) = (table.shards.as_mut(), place) else { continue };
         let (floats, of, uid) = (own.schema().floats() as u32, own.schema().shards, own.identity().uid);
         for marked in own.mark_cut(&bases(&mark.bases, place)) {
-            let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } =
-                marked;
+            let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } = marked;
             let kind = if from == 0 { RowFileKind::Full } else { RowFileKind::Increment };
             let head =
                 RowFileHead { number: mark.number, uid, table: place, shard, shards: of, floats, kind };
@@ -389,7 +303,7 @@ fn mark_cut(tables: &mut ServerTables, mark: &MarkV1, states: Vec<(String, Vec<u
         }
     }
     writer.begun();
-    if let Some(cut) = &mut tables.cuts.cut {
+    if let Some(cut) = &mut tables.checkpoints.cuts.cut {
         cut.writing = Some(Writing { writer, left, waiting: None });
     }
     Ok(CutReplyV1::Marked { shards, pushes, states, steps })
@@ -397,19 +311,19 @@ fn mark_cut(tables: &mut ServerTables, mark: &MarkV1, states: Vec<(String, Vec<u
 
 /// Lets all pushes and steps in.
 fn release_pushes(tables: &mut ServerTables, now: Duration) {
-    let counters = &tables.counters.threads[tables.thread as usize].cuts;
-    if let Some(cut) = &mut tables.cuts.cut {
+    let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
+    if let Some(cut) = &mut tables.checkpoints.cuts.cut {
         if cut.until.is_some() {
             counters.held.observe(now.saturating_sub(cut.since), 1);
         }
         (cut.until, cut.admitted, cut.held) = (None, HashMap::new(), HashMap::new());
     }
     tables.all.numbers().into_iter().for_each(|number| settle(tables, number));
-    tables.group_changed = true;
+    tables.waits.group_changed = true;
 }
 
 fn writing_progress(tables: &mut ServerTables) -> CutReplyV1 {
-    let Some(writing) = tables.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+    let Some(writing) = tables.checkpoints.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
         return CutReplyV1::Failed { why: "the cut is not marked".into() };
     };
     writing.writer.look();
@@ -422,8 +336,8 @@ fn writing_progress(tables: &mut ServerTables) -> CutReplyV1 {
 
 /// Forgets the cut, whatever its state is.
 fn end_cut(tables: &mut ServerTables, now: Duration) {
-    if let Some(cut) = tables.cuts.cut.take() {
-        let counters = &tables.counters.threads[tables.thread as usize].cuts;
+    if let Some(cut) = tables.checkpoints.cuts.cut.take() {
+        let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
         if cut.until.is_some() {
             counters.held.observe(now.saturating_sub(cut.since), 1);
         }
@@ -432,13 +346,13 @@ fn end_cut(tables: &mut ServerTables, now: Duration) {
         counters.saved_bytes.set(0);
         tables.all.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
         tables.all.numbers().into_iter().for_each(|number| settle(tables, number));
-        tables.group_changed = true;
+        tables.waits.group_changed = true;
     }
 }
 
 /// The coordinator's session has ended.
 pub(crate) fn end_cut_of(tables: &mut ServerTables, session: u32, now: Duration) {
-    if let Some(cut) = tables.cuts.cut.as_ref().filter(|cut| cut.session == session) {
+    if let Some(cut) = tables.checkpoints.cuts.cut.as_ref().filter(|cut| cut.session == session) {
         if !cut.is_written() {
             tracing::warn!(thread = tables.thread(), "a checkpoint was given up: its coordinator has gone");
         }
@@ -449,7 +363,7 @@ pub(crate) fn end_cut_of(tables: &mut ServerTables, session: u32, now: Duration)
 /// Gives up a cut that has held pushes back for too long.
 pub(crate) fn expire_cut(tables: &mut ServerTables, now: Duration) {
     let expired = |cut: &ThreadCut| cut.until.is_some_and(|until| now >= until);
-    if tables.cuts.cut.as_ref().is_some_and(expired) {
+    if tables.checkpoints.cuts.cut.as_ref().is_some_and(expired) {
         tracing::warn!(
             thread = tables.thread(),
             "a checkpoint was given up: it held pushes back for too long"
@@ -460,22 +374,10 @@ pub(crate) fn expire_cut(tables: &mut ServerTables, now: Duration) {
 
 /// When pushes that are held back must be let in.
 pub(crate) fn cut_expires(tables: &ServerTables) -> Duration {
-    tables.cuts.cut.as_ref().and_then(|cut| cut.until).unwrap_or(Duration::MAX)
+    tables.checkpoints.cuts.cut.as_ref().and_then(|cut| cut.until).unwrap_or(Duration::MAX)
 }
 
 /// Answers a step of a cut.
 fn send(frame: &Frame<'_>, reply: &[u8], transmit: &mut Transmit) -> RequestOutcome {
     Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), reply)?)
-}
-
-impl ThreadCut {
-    /// Whether its coordinator asks. If it does not, another one may take its place: the connection of a coordinator
-    /// whose host has vanished ends much later.
-    fn is_busy(&self, now: Duration) -> bool {
-        self.until.is_some() || now < self.asked + CUT_UNASKED
-    }
-
-    fn is_written(&self) -> bool {
-        self.writing.as_ref().is_some_and(|writing| matches!(writing.writer.state(), WriterState::Written(_)))
-    }
 }

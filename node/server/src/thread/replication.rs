@@ -1,88 +1,27 @@
 //! What a server thread does for its backups in each round of its event loop.
 
-use crate::requests::copies::promote_server;
-use crate::requests::copies;
-use crate::replication::states::tell_states;
-use crate::replication::states::take_over_states;
 use crate::error::ServerError;
-use crate::membership::standing::Promotion;
-use crate::membership::undone::Positions;
-use crate::replication::queue::CommandQueue;
+use crate::peers::outcome::RequestFailure;
+use crate::places::incarnations::Incarnations;
+use crate::places::own::{Promotion, SCHEDULER_PLACE};
+use crate::places::states::StateHolders;
+use crate::replication::Replication;
+use crate::replication::queue::{CommandQueue, ThreadQueues};
 use crate::replication::replicator::Replicator;
 use crate::replication::slot::BackupLink;
-use crate::replication::states::SCHEDULER_PLACE;
-use crate::replication::{Replication, ReplicationGate};
-use crate::requests::bulk::RequestFailure;
-use crate::requests::incarnations::Incarnations;
-use crate::restore::place::{LoadedPart, PlaceStates};
-use crate::restore::states::StateHolders;
-use crate::tables::server_tables::{ServerTable, ServerTables};
+use crate::requests::backups::{defer_states, gate, positions, replicate, replicate_to};
+use crate::requests::copies;
+use crate::requests::copies::promote_server;
+use crate::requests::states::{take_over_states, tell_states};
+use crate::restore::loaded::{LoadedPart, PlaceStates};
 use crate::thread::event_loop::ShardThread;
-use gannet_core::Shards;
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;
 use gannet_transport::{Net, Poll};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What sends the commands of a thread to each of its backups, and what is to be sent.
 pub(crate) type ThreadBackups<N> = (Vec<Replicator<N>>, ThreadQueues);
-
-/// What a thread is to send to each of its backups.
-pub(crate) type ThreadQueues = Vec<Arc<CommandQueue>>;
-
-/// From now on backups are told all commands.
-pub(crate) fn replicate_to(tables: &mut ServerTables, mut replication: Replication) {
-    for (number, table) in tables.all.numbered_mut() {
-        let identity = table.identity();
-        let map = tables.partitioning.map(identity.servers);
-        replication.add_table(number, table, (&map, tables.places.get(identity.server)), true);
-    }
-    tables.replication = Some(replication);
-}
-
-/// A turn of the replication. Returns whether it has more to do at once.
-pub(crate) fn replicate(tables: &mut ServerTables) -> bool {
-    let Some(replication) = &mut tables.replication else { return false };
-    let more = replication.turn(&mut tables.all, tables.partitioning, &tables.places);
-    replication.publish(&tables.all);
-    tables.group_changed |= replication.has_room_again();
-    more
-}
-
-/// What may leave the sessions now. The clock is read here, so behind everything that was done for an answer: a
-/// thread that slept meanwhile must not answer with the rows of a place that another server has taken.
-pub(crate) fn gate(tables: &ServerTables, now: impl FnOnce() -> Duration) -> ReplicationGate {
-    let gate = |replication: &Replication| replication.gate(tables.all.len());
-    let gate = tables.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
-    let is_silent = tables.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
-    // A backup of the owner before may go on without what is here.
-    let holds = tables.standing.as_ref().is_some_and(|standing| standing.holds_any());
-    let acknowledged = if holds { 0 } else { gate.acknowledged };
-    ReplicationGate { acknowledged, is_silent, ..gate }
-}
-
-/// The backups are told the states of place 0 when the server is ready with it.
-fn defer_states(tables: &mut ServerTables) {
-    let replication = tables.replication.as_mut().filter(|_| tables.places.has_taken(SCHEDULER_PLACE));
-    if let Some(replication) = replication {
-        replication.defer_states();
-    }
-}
-
-/// How far the shards of this thread are, each with the name of its table.
-fn positions(tables: &ServerTables) -> Positions {
-    let of = |table: &ServerTable| {
-        let shards = table.shards.iter().flat_map(Shards::positions);
-        shards.map(|position| (table.schema.name.clone(), position)).collect::<Positions>()
-    };
-    tables.all.iter().flat_map(of).collect()
-}
-
-/// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
-pub(crate) fn told_apart(tables: &ServerTables) -> Option<u64> {
-    tables.replication.as_ref().and_then(Replication::told_apart)
-}
 
 impl<N: Net> ShardThread<N> {
     /// Tells backups the next rows, if they need some, and sends the replies that waited for them. Returns whether
@@ -139,7 +78,12 @@ impl<N: Net> ShardThread<N> {
         })?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
-            take_over_states(&mut self.tables, holders, promotion.has_all_since.unwrap_or(0), self.net.now())?;
+            take_over_states(
+                &mut self.tables,
+                holders,
+                promotion.has_all_since.unwrap_or(0),
+                self.net.now(),
+            )?;
             defer_states(&mut self.tables);
         }
         Ok(tables)
@@ -182,7 +126,7 @@ impl<N: Net> ShardThread<N> {
 
     /// Wakes the replicators that have something new to send.
     pub(crate) fn wake_replicators(&self) {
-        let Some(replication) = &self.tables.replication else { return };
+        let Some(replication) = &self.tables.backups.replication else { return };
         replication.take_news().for_each(|backup| self.replicators[backup].wake());
     }
 
