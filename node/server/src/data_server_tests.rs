@@ -1,7 +1,7 @@
 //! A worker gets the bytes of a split that it holds, and nothing else.
 
+use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::server::ServerConfig;
 use gannet_jobs::scheduler::data_server::{DataServerConfig, DataSource, FeedStatus};
 use gannet_jobs::scheduler::requests::Scheduler;
 use gannet_transport::sim::{Faults, Sim, SimStream};

@@ -1,7 +1,7 @@
 //! Why a server cannot run.
 
-use crate::membership::folder::PlaceFolderError;
-use crate::requests::incarnations::CounterError;
+use crate::places::folder_error::PlaceFolderError;
+use crate::places::incarnations::CounterError;
 use crate::restore::error::RestoreError;
 use gannet_jobs::runs::runs_file::RunsError;
 use gannet_jobs::scheduler::job_state_file::JobStateFileError;

@@ -1,8 +1,8 @@
 //! Thousands of incarnations in the simulation: many clients ask at once, links are lost, and the server that counts is
 //! killed between storing a number and answering with it.
 
+use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::server::ServerConfig;
 use gannet_core::Store;
 use gannet_transport::sim::{Faults, Prng, Sim};
 use gannet_worker::IncarnationClient;

@@ -1,18 +1,20 @@
 //! A server without threads: whoever has it gives it its turns.
 
+use crate::config::ServerConfig;
 use crate::counters::server::ServerCounters;
-use crate::cuts::cut_writer::{CutExecutor, CutPace};
+use crate::cuts::writer::{CutExecutor, CutPace};
 use crate::error::ServerError;
+use crate::incarnation::new_incarnation;
 use crate::limits::INBOX_MAX;
 use crate::membership::Membership;
-use crate::membership::founding::Loading;
+use crate::membership::role::Loading;
 use crate::replication::replicator::Replicator;
 use crate::restore::place::PlaceLoader;
 use crate::restore::{OpenedTables, open_tables};
-use crate::server::{ServerConfig, ServerStats, new_incarnation, settings};
+use crate::server::{ServerStats, settings};
 use crate::sessions::acceptor::{Acceptor, ThreadInbox};
+use crate::sessions::context::GreetedConnection;
 use crate::sessions::greeting::Greeter;
-use crate::sessions::session::GreetedConnection;
 use crate::thread::event_loop::ShardThread;
 use crate::thread::settings::ThreadSettings;
 use gannet_transport::{Listener, Net};
@@ -53,7 +55,7 @@ impl<N: Net> LocalServer<N> {
         let (backups, mut replicators, mut queues) = (config.backup_links(), Vec::new(), Vec::new());
         let cut_pace = Arc::<CutPace>::default();
         for mut tables in opened {
-            tables.executor = CutExecutor::Turns(cut_pace.clone());
+            tables.checkpoints.executor = CutExecutor::Turns(cut_pace.clone());
             let (inbox, outlet): (_, Receiver<GreetedConnection<N::Stream>>) = sync_channel(INBOX_MAX);
             let settings = ThreadSettings { thread: tables.thread(), ..settings.clone() };
             let opened = (tables, states.take());

@@ -1,15 +1,17 @@
 //! A session over a scripted stream, which fuzzing drives. No socket, no thread, no clock.
 
+use crate::config::SessionLimits;
 use crate::counters::server::ServerCounters;
 use crate::hostile::frames::{KEY_BIT, schema};
+use crate::peers::buffers::RequestBuffers;
 use crate::peers::keysets::Keysets;
-use crate::peers::memory::{SessionLimits, SessionMemory};
-use crate::requests::bulk::RequestBuffers;
-use crate::requests::incarnations::Incarnations;
+use crate::peers::memory::SessionMemory;
+use crate::places::incarnations::Incarnations;
+use crate::server_tables::ServerTables;
+use crate::sessions::context::{GreetedConnection, RequestContext};
 use crate::sessions::greeting::{Greeter, Stage};
-use crate::sessions::session::{GreetedConnection, RequestContext, Session};
+use crate::sessions::session::Session;
 use crate::tables::identities::{Identities, IdentityClaim};
-use crate::tables::server_tables::ServerTables;
 use gannet_core::{DATA_PUSHERS, PushName, Read, Schema, Store, TableIdentity, TableUid, Write};
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;

@@ -1,124 +1,35 @@
 //! The server: one acceptor thread, and shard threads that each own some of the shards.
 
+use crate::config::ServerConfig;
 use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
-use crate::limits::{INBOX_MAX, KEYSET_BYTES_MAX};
-use crate::membership::founding::Loading;
+use crate::incarnation::new_incarnation;
+use crate::limits::INBOX_MAX;
+use crate::membership::Membership;
+use crate::membership::role::Loading;
 use crate::membership::standing::Standing;
-use crate::membership::{Membership, MembershipConfig};
-use crate::peers::memory::{SessionLimits, SessionMemory};
-use crate::replication::ReplicationMode;
+use crate::peers::memory::SessionMemory;
+use crate::places::incarnations::HighestIncarnation;
+use crate::replication::queue::ThreadQueues;
 use crate::replication::replicator::Replicator;
 use crate::replication::slot::BackupLink;
-use crate::requests::incarnations::HighestIncarnation;
 use crate::restore::place::PlaceLoader;
-use crate::restore::{OpenedTables, RestoreSource, open_tables};
+use crate::restore::{OpenedTables, open_tables};
 use crate::sessions::acceptor::{Acceptor, ThreadInbox};
+use crate::sessions::context::GreetedConnection;
 use crate::sessions::greeting::Greeter;
-use crate::sessions::session::GreetedConnection;
 use crate::steps::step_budget::StepBudget;
-use crate::tables::closing::run_thread;
+use crate::thread::closing::run_thread;
 use crate::thread::event_loop::ShardThread;
 use crate::thread::settings::ThreadSettings;
 use crate::thread::thread_health::{ThreadHealth, join_thread};
-use crate::thread::turn::ThreadQueues;
-use gannet_core::{CheckpointDir, Store};
-use gannet_jobs::scheduler::data_server::DataServerConfig;
 use gannet_transport::{Listener, Net, Waker};
-use gannet_wire::coordinator::Coordinator;
-use gannet_wire::limits::{SPIN, THREADS_MAX, TICK};
-use gannet_wire::random;
+use gannet_wire::limits::TICK;
 use gannet_wire::refusal::Refusal;
-use gannet_wire::token::Token;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// A server's configuration.
-///
-/// ```
-/// use gannet_core::{CheckpointDir, Store};
-/// use gannet_server::ServerConfig;
-///
-/// # let folder = tempfile::tempdir()?;
-/// let store = Store::open_dir(folder.path())?; // tables outlive the server
-/// let config = ServerConfig { threads: 2, store, ..ServerConfig::new("127.0.0.1:0") };
-/// assert!(config.token.is_none());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone)]
-pub struct ServerConfig {
-    /// Where to listen, `host:port`. Port 0 lets the system choose one.
-    pub listen: String,
-    /// Shard-owning threads, 1 to [`THREADS_MAX`].
-    pub threads: usize,
-    /// Where the tables' images are stored.
-    pub store: Store,
-    /// Bytes of keysets that a session may keep on a thread.
-    pub keyset_bytes_max: usize,
-    /// How long a thread polls for more after small frames before it sleeps.
-    pub spin: Duration,
-    /// Limits of sessions.
-    pub limits: SessionLimits,
-    /// A worker must prove that it has this token before the server reads any other frame of it.
-    pub token: Option<Token>,
-    /// The server is only a scheduler: it keeps the state of jobs and has no tables.
-    pub scheduler_only: bool,
-    /// The data that this server, as the scheduler of a job, sends to the workers.
-    pub data_server: Option<DataServerConfig>,
-    /// The checkpoint that the tables are restored from before the server listens. A data folder that has the tables
-    /// is used as it is.
-    pub restore: Option<RestoreSource>,
-    /// The folder where the server writes checkpoints when a coordinator asks for them ([`save_checkpoint`]). All
-    /// servers of a job and the coordinator reach the same folder, each by its own path.
-    ///
-    /// [`save_checkpoint`]: gannet_worker::save_checkpoint
-    pub checkpoints: Option<CheckpointDir>,
-    /// The addresses of the servers that keep copies of the shards here. Workers get no answer that depends on a change
-    /// before each backup that is filled has this change. Server `i` of a job usually names the next one, or the next
-    /// ones. With a membership these are the first choices for its backup slots.
-    pub backups: Vec<String>,
-    /// For what the answers of this server wait. All servers of a job with a coordinator have the same.
-    pub replication: ReplicationMode,
-    /// The place of this server in a job with a coordinator, in which backups take the places of servers that die.
-    /// `None`: workers wait for each backup that has all rows, and nobody takes the place of this server.
-    pub membership: Option<MembershipConfig>,
-    /// The coordinator that other processes may ask here, with [`RemoteCoordinator`](gannet_worker::RemoteCoordinator).
-    pub coordinator: Option<Arc<dyn Coordinator>>,
-}
-
-impl ServerConfig {
-    /// Tables in memory, one thread for each core.
-    pub fn new(listen: impl Into<String>) -> ServerConfig {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        ServerConfig {
-            listen: listen.into(),
-            threads,
-            store: Store::memory(),
-            keyset_bytes_max: KEYSET_BYTES_MAX,
-            spin: SPIN,
-            limits: SessionLimits::default(),
-            token: None,
-            scheduler_only: false,
-            data_server: None,
-            restore: None,
-            checkpoints: None,
-            backups: Vec::new(),
-            replication: ReplicationMode::Sync,
-            membership: None,
-            coordinator: None,
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), ServerError> {
-        if self.threads == 0 || self.threads > THREADS_MAX {
-            let allowed = format!("1 to {THREADS_MAX}");
-            return Err(ServerError::Config { what: "--threads", got: self.threads, allowed });
-        }
-        self.limits.check(self.threads)
-    }
-}
 
 /// Counts of what a server has done since it started. [`Server::served`] returns them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -191,14 +102,6 @@ pub(crate) fn settings(config: &ServerConfig, incarnation: u64) -> ThreadSetting
         replication: config.replication,
         standing: config.membership.as_ref().map(|of| Arc::new(Standing::new(of.lease))),
     }
-}
-
-/// Draws the number of this incarnation of the server. Workers use it to tell whether rows in their caches can still be
-/// compared, so no other incarnation may have it. The number is random, because a clock could be set back.
-pub(crate) fn new_incarnation() -> Result<u64, ServerError> {
-    let drawn = random::draw_number();
-    let drawn = drawn.ok_or_else(|| std::io::Error::other("the system gives no random numbers"));
-    drawn.map_err(|source| ServerError::Incarnation { source })
 }
 
 impl Server {

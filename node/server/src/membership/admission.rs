@@ -4,12 +4,13 @@
 //! A job is founded with a number, its birth. A server belongs to the job if it knows that number, from its data folder
 //! or because it has been a member. A server in memory that starts belongs to it if it names the same servers.
 
+use crate::config::OnServerLoss;
 use crate::limits::STRANGER_LEASES;
-use crate::membership::folder::PlaceFolder;
+use crate::membership::Membership;
 use crate::membership::forgetting::{PlacesForgotten, forget_places};
-use crate::membership::founding::OnServerLoss;
 use crate::membership::registry::members_of;
-use crate::membership::{Deposed, Membership, StepOutcome};
+use crate::membership::role::{Deposed, StepOutcome};
+use crate::places::folder::PlaceFolder;
 use gannet_transport::Net;
 use gannet_wire::coordinator::{CoordinatorError, list_all};
 use gannet_wire::messages::control::GenerationV2;

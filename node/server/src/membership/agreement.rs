@@ -1,14 +1,10 @@
 //! All servers of a job replicate in the same way: a server that differs from the owner of a place ends.
 
-use crate::membership::{Deposed, Membership, StepOutcome};
-use crate::replication::ReplicationMode;
+use crate::membership::Membership;
+use crate::membership::role::{Deposed, StepOutcome};
+use crate::membership::status::mode_of;
 use gannet_transport::Net;
 use gannet_wire::place_keys::PlaceKeys;
-
-/// How an owner replicates.
-pub(crate) fn mode_of(is_async: bool) -> ReplicationMode {
-    if is_async { ReplicationMode::Async } else { ReplicationMode::Sync }
-}
 
 impl<N: Net> Membership<N> {
     /// Checks that the owner of a place replicates as this server does. Of two servers that begin at once and differ,

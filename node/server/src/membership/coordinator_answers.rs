@@ -5,7 +5,7 @@
 //! until the others have had the time to get their leases again.
 
 use crate::membership::Membership;
-use crate::membership::founding::Vacancy;
+use crate::membership::role::Vacancy;
 use gannet_transport::Net;
 use gannet_wire::limits::COORDINATOR_TIMEOUT;
 use std::time::Duration;

@@ -6,13 +6,14 @@
 //! generations end, because their rows are newer than those of the checkpoint. Started again, they begin their places
 //! in the new generation.
 
+use crate::config::{OnServerLoss, ReplicationMode};
 use crate::limits::ORPHAN_LEASES;
-use crate::membership::folder::{Claim, PlaceFolder};
+use crate::membership::role::{LeaseHolder, Loading, Role, Vacancy};
 use crate::membership::run_leases::RunLeases;
-use crate::membership::standing::Promotion;
-use crate::membership::{LeaseHolder, Membership, Role, undone};
-use crate::replication::ReplicationMode;
-use crate::restore::place::{PlaceLoader, PlaceRows};
+use crate::membership::{Membership, undone};
+use crate::places::folder::{Claim, PlaceFolder};
+use crate::places::own::Promotion;
+use crate::restore::place::PlaceRows;
 use gannet_transport::Net;
 use gannet_wire::coordinator::{CoordinatorError, CoordinatorWrite};
 use gannet_wire::messages::control;
@@ -20,48 +21,6 @@ use gannet_wire::messages::control::{GenerationV2, PlaceV3};
 use gannet_wire::place_keys::PlaceKeys;
 use gannet_wire::random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-
-/// What a job does when the rows of a place are gone: its owner and all backups that had them have died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnServerLoss {
-    /// The server of the place begins it without rows. The workers notice, and the job ends by name.
-    #[default]
-    Stop,
-    /// Nobody begins the place. The workers wait for it, as long as they wait for a server.
-    Wait,
-    /// All servers go back to the newest checkpoint of the job ([`ServerConfig::checkpoints`]). The servers with other
-    /// places end, and must be started again. If the server of the place does not come back, another one begins it.
-    ///
-    /// [`ServerConfig::checkpoints`]: crate::server::ServerConfig::checkpoints
-    Restore,
-}
-
-/// A time in which nobody had the lease of a place and nobody changed the place, by all answers of the coordinator.
-#[derive(Clone, Copy)]
-pub(crate) struct Vacancy {
-    /// How long. Time without answers does not count: a backup may have been cut off from the coordinator, too.
-    pub(crate) seen: Duration,
-    /// When the coordinator answered last. `None`: it did not answer the last time.
-    pub(crate) at: Option<Duration>,
-    /// Of the place in the coordinator.
-    pub(crate) version: u64,
-}
-
-impl Vacancy {
-    /// The coordinator has given the same answers at `now` as before.
-    pub(crate) fn goes_on(self, now: Duration, lease: Duration) -> Vacancy {
-        let more = self.at.map_or(Duration::ZERO, |at| now.saturating_sub(at).min(lease / 4));
-        Vacancy { seen: self.seen + more, at: Some(now), ..self }
-    }
-}
-
-/// How rows are loaded.
-pub(crate) struct Loading {
-    pub(crate) loader: PlaceLoader,
-    /// On a thread of their own. Otherwise the membership loads them itself.
-    pub(crate) on_thread: bool,
-}
 
 impl<N: Net> Membership<N> {
     /// What the coordinator knows of the job's generation, and the version of that. The first server that asks founds

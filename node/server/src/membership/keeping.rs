@@ -5,8 +5,9 @@
 //! If the backup dies, it takes its place back and goes on, with the sessions, images and backups that it had. In the
 //! coordinator the place has the next epoch. What the owner tells its backups stays of the epoch in which it began.
 
-use crate::membership::folder::{Claim, PlaceFolder};
-use crate::membership::{LeaseHolder, Membership, StepOutcome};
+use crate::membership::Membership;
+use crate::membership::role::{LeaseHolder, StepOutcome};
+use crate::places::folder::{Claim, PlaceFolder};
 use gannet_transport::Net;
 use gannet_wire::coordinator::CoordinatorError;
 use gannet_wire::messages::control::PlaceV3;

@@ -10,9 +10,10 @@
 //!    leave the set. Then `since` is the epoch, and the server goes on.
 
 use crate::limits::KEPT_LEASES;
+use crate::membership::Membership;
 use crate::membership::registry::members_of;
-use crate::membership::slots::Slot;
-use crate::membership::{Membership, Role, StepOutcome};
+use crate::membership::role::{Role, StepOutcome};
+use crate::membership::slot::Slot;
 use gannet_transport::Net;
 use gannet_wire::coordinator::CoordinatorError;
 use gannet_wire::messages::control::PlaceV3;
@@ -128,12 +129,12 @@ impl<N: Net> Membership<N> {
         &self,
         slots: &[Slot],
         places: &mut [(PlaceKeys, Role)],
-    ) -> Result<(), (u32, crate::membership::Deposed)> {
+    ) -> Result<(), (u32, crate::membership::role::Deposed)> {
         for (keys, role) in places {
             if let Role::Owner { place, version, .. } = role
                 && place.ready
             {
-                crate::membership::rounds::goes_on(
+                crate::membership::role::goes_on(
                     self.settle_kept(slots, keys, (place, version)),
                     keys.number,
                 )?;

@@ -17,35 +17,35 @@
 pub(crate) mod admission;
 pub(crate) mod agreement;
 pub(crate) mod coordinator_answers;
-pub(crate) mod folder;
 pub(crate) mod forgetting;
 pub(crate) mod founding;
 pub(crate) mod keeping;
 pub(crate) mod kept;
 pub(crate) mod registry;
 pub(crate) mod retaking;
+pub(crate) mod role;
 pub(crate) mod rounds;
 pub(crate) mod run_leases;
+pub(crate) mod slot;
 pub(crate) mod slots;
 pub(crate) mod standing;
+pub(crate) mod status;
 pub(crate) mod undone;
 
+use crate::config::{MembershipConfig, ReplicationMode, ServerConfig};
 use crate::limits::serving_time;
 use crate::membership::admission::JobIdentity;
-use crate::membership::agreement::mode_of;
 use crate::membership::coordinator_answers::CoordinatorAnswers;
-use crate::membership::founding::{Loading, OnServerLoss, Vacancy};
 use crate::membership::kept::Kept;
-use crate::membership::rounds::Owners;
+use crate::membership::role::{Deposed, LeaseHolder, Loading, Owners, Role, StepOutcome, Vacancy};
 use crate::membership::run_leases::RunLeases;
-use crate::membership::slots::Slot;
-use crate::membership::standing::{Promotion, Standing};
-use crate::replication::ReplicationMode;
+use crate::membership::slot::Slot;
+use crate::membership::standing::Standing;
+use crate::places::own::Promotion;
+use crate::replication::queue::ThreadQueues;
 use crate::replication::slot::BackupLink;
-use crate::server::ServerConfig;
-use crate::thread::turn::ThreadQueues;
 use gannet_transport::{Net, Waker};
-use gannet_wire::coordinator::{Coordinator, CoordinatorError};
+use gannet_wire::coordinator::CoordinatorError;
 use gannet_wire::limits::WARNINGS_TIME;
 use gannet_wire::messages::control::{GenerationV2, PlaceV3};
 use gannet_wire::place_keys::PlaceKeys;
@@ -53,109 +53,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Which place a server begins with, and where the job's places are known.
-#[derive(Clone)]
-pub struct MembershipConfig {
-    /// Says who owns what.
-    pub coordinator: Arc<dyn Coordinator>,
-    /// The name of the job: the first part of its keys.
-    pub job: String,
-    /// Which of the job's servers, and of how many.
-    pub place: (u32, u32),
-    /// The addresses of the job's servers in the order of places, as all its processes were told. A server of another
-    /// job with the same name has others, and is refused.
-    pub servers: Vec<String>,
-    /// The address at which workers reach this server.
-    pub addr: String,
-    /// This server has no place of its own: it only takes the place of a server that dies.
-    pub is_backup: bool,
-    /// How many backups each of its places is to have. More are kept if [`ServerConfig::backups`] names more.
-    pub backups: usize,
-    /// How long the coordinator waits for a sign of the owner before a backup takes its place.
-    pub lease: Duration,
-    /// How long the coordinator knows the job when all its servers are gone. If one of them has a data folder, it knows
-    /// the job until [`forget_places`](crate::forget_places).
-    pub kept: Duration,
-    /// What becomes of a place whose rows are gone. All servers of the job have the same.
-    pub on_server_loss: OnServerLoss,
-}
-
-/// What a coordinator knows of a place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceStatus {
-    /// The address of the server that has it, or had it last.
-    pub owner: String,
-    /// Raised with each owner.
-    pub epoch: u64,
-    /// How often the job had gone back to a checkpoint when its rows were begun.
-    pub generation: u64,
-    /// The owner has all rows. A backup that takes the place has not, at first.
-    pub ready: bool,
-    /// The owner has a lease: it was heard of within the time of that.
-    pub has_lease: bool,
-    /// The addresses of the backups that have everything that was acknowledged.
-    pub backups: Vec<String>,
-    /// For what the answers of the owner wait.
-    pub replication: ReplicationMode,
-}
-
-/// What a coordinator knows of place `place` of a job. `None`: no server has had the place.
-///
-/// # Errors
-/// The coordinator gave no answer.
-pub fn place(
-    coordinator: &dyn Coordinator,
-    job: &str,
-    place: u32,
-) -> Result<Option<PlaceStatus>, CoordinatorError> {
-    let keys = PlaceKeys::new(job, place);
-    let has_lease = coordinator.get(&keys.owner)?.is_some();
-    let status = |(place, _): (PlaceV3, u64)| {
-        let PlaceV3 { owner, epoch, generation, ready, backups, is_async, .. } = place;
-        let backups = backups.into_iter().map(|(addr, _)| addr).collect();
-        let replication = mode_of(is_async);
-        PlaceStatus { owner, epoch, generation, ready, has_lease, backups, replication }
-    };
-    Ok(keys.get(coordinator)?.map(status))
-}
-
-/// What a server is to a place.
-pub(crate) enum Role {
-    /// It takes the place if nobody has it and this server has all of its rows, or nobody has them.
-    Backup { vacancy: Option<Vacancy> },
-    Owner {
-        lease: u64,
-        place: PlaceV3,
-        version: u64,
-        /// The lease was granted or kept in this round, so no other server has the place.
-        may_write: bool,
-    },
-}
-
-impl Role {
-    const BACKUP: Role = Role::Backup { vacancy: None };
-
-    fn is_owner(&self) -> bool {
-        matches!(self, Role::Owner { .. })
-    }
-}
-
-/// Who has the lease of a place.
-enum LeaseHolder {
-    /// This server. The lease, and when it ends.
-    Here(u64, Duration),
-    /// This server, by an earlier call whose answer was lost. The lease will end.
-    Lost,
-    /// Another server.
-    Other,
-}
-
-/// Why a membership is over.
-pub(crate) struct Deposed(String);
-
-/// The outcome of a step: the coordinator may give no answer, and another server may own the place.
-type StepOutcome<T> = Result<Result<T, Deposed>, CoordinatorError>;
 
 /// A server's membership. [`Server`](crate::server::Server) runs it on a thread of its own. With a
 /// [`LocalServer`](crate::local::LocalServer) the program runs it.

@@ -1,7 +1,7 @@
 //! The registry of a job's servers. Each server writes under `JOB/server/ADDR` what it is ([`ServerV1`]), with a lease.
 //! Owners choose their backups from it, and `gannet status` shows it.
 
-use crate::membership::PlaceStatus;
+use crate::membership::status::PlaceStatus;
 use gannet_wire::coordinator::{Coordinator, CoordinatorError, list_all};
 use gannet_wire::messages::control;
 use gannet_wire::messages::members::{ServerV1, SlotV1};
@@ -156,7 +156,8 @@ pub fn places(
     let (keys, _) = list_all(coordinator, &prefix)?;
     let mut places = BTreeMap::new();
     for number in keys.iter().filter_map(|(key, _)| key[prefix.len()..].parse().ok()) {
-        places.extend(crate::membership::place(coordinator, job, number)?.map(|place| (number, place)));
+        places
+            .extend(crate::membership::status::place(coordinator, job, number)?.map(|place| (number, place)));
     }
     Ok(places)
 }

@@ -8,10 +8,10 @@
 //!
 //! A server that is killed in between leaves a claim that its folder knows, so the next one goes on.
 
-use crate::membership::folder::{Claim, FolderRows, PlaceFolder};
-use crate::membership::founding::Loading;
-use crate::membership::{Deposed, LeaseHolder, Membership, Role};
-use crate::replication::ReplicationMode;
+use crate::config::ReplicationMode;
+use crate::membership::Membership;
+use crate::membership::role::{Deposed, LeaseHolder, Loading, Role};
+use crate::places::folder::{Claim, FolderRows, PlaceFolder};
 use crate::restore::place::PlaceRows;
 use gannet_transport::Net;
 use gannet_wire::coordinator::CoordinatorError;

@@ -1,18 +1,15 @@
 //! The rounds of a membership: it looks at all places and at its backup slots, and pauses until something has changed.
 
+use crate::membership::Membership;
 use crate::membership::registry::{Registration, members_of};
-use crate::membership::slots::Slot;
-use crate::membership::{Deposed, Membership, Role, StepOutcome};
+use crate::membership::role::{Deposed, Owners, Role, StepOutcome, goes_on};
+use crate::membership::slot::Slot;
 use gannet_transport::{Net, Poll};
 use gannet_wire::coordinator::{CoordinatorError, list_all};
 use gannet_wire::messages::control::GenerationV2;
 use gannet_wire::messages::members::ServerV1;
 use gannet_wire::place_keys::PlaceKeys;
-use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// The keys of the owners that have a lease, each with the incarnation of the owner.
-pub(crate) type Owners = BTreeMap<String, Vec<u8>>;
 
 /// What a membership knows between its rounds.
 struct Known {
@@ -202,13 +199,4 @@ impl<N: Net> Membership<N> {
 /// a set, and takes no place.
 fn keeps_all(places: &[(PlaceKeys, Role)]) -> bool {
     places.iter().all(|(_, role)| !matches!(role, Role::Owner { may_write: false, .. }))
-}
-
-/// Whether a membership goes on. If the coordinator gave no answer, it asks again.
-pub(crate) fn goes_on(outcome: StepOutcome<()>, place: u32) -> Result<(), (u32, Deposed)> {
-    let outcome = outcome.unwrap_or_else(|error| {
-        tracing::warn!(%error, place, "this server asks again");
-        Ok(())
-    });
-    outcome.map_err(|deposed| (place, deposed))
 }

@@ -3,15 +3,12 @@
 
 use crate::limits::UNDONE_WAIT;
 use crate::membership::Membership;
-use gannet_core::Position;
+use crate::places::own::Positions;
 use gannet_transport::{Net, Poll};
 use gannet_wire::coordinator::{Coordinator, CoordinatorError};
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::GenerationV2;
 use std::time::Duration;
-
-/// How far the shards of a server are: each with the name of its table.
-pub(crate) type Positions = Vec<(String, Position)>;
 
 /// What a coordinator knows of the checkpoint with which the places of a job began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,6 +25,7 @@ pub(crate) struct Keysets {
 }
 
 const BYTES_A_KEY: usize = 12;
+
 /// Counted for empty places as well, below the one that a worker chose.
 const BYTES_A_PLACE: usize = size_of::<Keyset>();
 

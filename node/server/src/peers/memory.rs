@@ -1,84 +1,8 @@
 //! The memory that all sessions of a server may take together, and each session's share of it.
 
-use crate::error::ServerError;
-use crate::limits;
-use gannet_transport::limits::{FRAME_BYTES_MAX, LINK_BYTES_MAX};
-use gannet_wire::limits::TICK;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-
-/// The limits of sessions. A server checks their relations when it starts.
-///
-/// ```
-/// use gannet_server::{Server, ServerConfig, SessionLimits};
-/// use std::time::Duration;
-/// # use gannet_transport::multi::Transports;
-///
-/// let limits = SessionLimits { sessions: 100, silence: Duration::from_secs(60), ..SessionLimits::default() };
-/// let config = ServerConfig { limits, ..ServerConfig::new("127.0.0.1:0") };
-/// Server::start(Transports::new(), config)?.stop()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, Clone)]
-pub struct SessionLimits {
-    /// Sessions of a thread. Further ones are refused.
-    pub sessions: usize,
-    /// The credit of a session: requests that its worker may have under way.
-    pub credit_frames: u32,
-    /// The credit of a session: bytes of requests under way and of their answers.
-    pub credit_bytes: u64,
-    /// A session that sends nothing for so long ends. Workers ping earlier.
-    pub silence: Duration,
-    /// Bytes of buffers, all sessions together. Idle sessions have none. When all are taken, sessions wait for their
-    /// turn.
-    pub buffer_bytes: usize,
-    /// Bytes of keysets, all sessions together. When all are taken, the answer to a pull says that there is no keyset.
-    pub keyset_bytes: usize,
-}
-
-impl Default for SessionLimits {
-    fn default() -> SessionLimits {
-        SessionLimits {
-            sessions: limits::SESSIONS_MAX,
-            credit_frames: limits::CREDIT_FRAMES,
-            credit_bytes: limits::CREDIT_BYTES,
-            silence: limits::SILENCE_TIME,
-            buffer_bytes: limits::BUFFER_BYTES_TOTAL,
-            keyset_bytes: limits::KEYSET_BYTES_TOTAL,
-        }
-    }
-}
-
-impl SessionLimits {
-    pub(crate) fn check(&self, threads: usize) -> Result<(), ServerError> {
-        let wrong = |what, got, allowed: String| Err(ServerError::Config { what, got, allowed });
-        if self.sessions == 0 || self.sessions > limits::SESSIONS_MAX {
-            return wrong("--sessions-max", self.sessions, format!("1 to {}", limits::SESSIONS_MAX));
-        }
-        if self.credit_frames == 0 {
-            return wrong("--credit-requests", 0, "at least 1".into());
-        }
-        if self.credit_bytes < FRAME_BYTES_MAX as u64 {
-            return wrong(
-                "the credit in bytes",
-                self.credit_bytes as usize,
-                format!("at least {FRAME_BYTES_MAX}"),
-            );
-        }
-        if self.silence < TICK * 2 {
-            let allowed = format!("at least {} s", TICK.as_secs() * 2);
-            return wrong("--session-silence", self.silence.as_secs() as usize, allowed);
-        }
-        let least = LINK_BYTES_MAX * threads;
-        if self.buffer_bytes < least {
-            let allowed = format!("at least {least} bytes ({LINK_BYTES_MAX} a thread)");
-            return wrong("the memory for sessions' buffers", self.buffer_bytes, allowed);
-        }
-        Ok(())
-    }
-}
 
 /// A memory budget. Bytes are counted here before they are allocated, and never exceed `max`.
 #[derive(Debug)]
@@ -149,6 +73,9 @@ impl Drop for SessionShare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::SessionLimits;
+    use gannet_transport::limits::LINK_BYTES_MAX;
+    use std::time::Duration;
 
     #[test]
     fn shares_never_add_up_to_more_than_there_is() {

@@ -3,7 +3,7 @@
 //! With synchronous replication that is each frame, in order. With asynchronous replication rows leave at once, and
 //! acknowledgements of pushes and clocks are kept apart until they may leave.
 
-use crate::replication::ReplicationGate;
+use crate::replication::gate::ReplicationGate;
 use gannet_transport::{Full, Head, Transmit};
 use gannet_wire::frames::bulk::AckFrame;
 use gannet_wire::frames::declare::FrameKind;

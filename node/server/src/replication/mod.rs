@@ -9,6 +9,9 @@
 //! this server could undo. A backup whose connection is lost for good, or that refuses a command, leaves. It is filled
 //! again from the beginning when it is back.
 
+pub(crate) mod copies;
+pub(crate) mod gate;
+pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod published;
 pub(crate) mod queue;
@@ -16,70 +19,26 @@ pub(crate) mod queue;
 mod queue_tests;
 pub(crate) mod replicator;
 pub(crate) mod slot;
-pub(crate) mod states;
+pub(crate) mod state_copies;
 pub(crate) mod stream;
 
+use crate::config::ReplicationMode;
 use crate::limits::{FILL_BYTES, FILL_QUEUE_BYTES, REPLICATION_BYTES_MAX};
-use crate::membership::standing::{OwnPlace, OwnPlaces};
+use crate::places::own::{OwnPlace, OwnPlaces, SCHEDULER_PLACE};
+use crate::places::states::ToldStates;
+use crate::replication::gate::ReplicationGate;
 use crate::replication::published::PublishedCommands;
 use crate::replication::queue::{CommandQueue, Deferred, QueueProgress};
-use crate::replication::states::{SCHEDULER_PLACE, ToldStates};
 use crate::replication::stream::Fill;
-use crate::tables::server_tables::ServerTable;
+use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
 use gannet_core::{CommandListener, CommandRecord, Shards, TableIdentity, ToldShard, hash};
-use gannet_wire::messages::control::CopyV1;
+use gannet_wire::messages::control;
+use gannet_wire::messages::control::{CopyV1, StateV1};
 use gannet_wire::partition::{PartitionMap, Partitioning};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// For what a server waits before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ReplicationMode {
-    /// No answer leaves before the backups have what it depends on. Nobody sees a change that the death of a server
-    /// could undo.
-    #[default]
-    Sync,
-    /// Rows are read without waiting. An acknowledgement waits, and so does everything that is neither a pull nor a
-    /// scan. A failover may undo changes that workers have seen, until their pushers send them again. It undoes no
-    /// change that was acknowledged.
-    Async,
-}
-
-impl ReplicationMode {
-    /// As in `--replication`.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReplicationMode::Sync => "sync",
-            ReplicationMode::Async => "async",
-        }
-    }
-}
-
-/// What has left a thread, and what may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReplicationGate {
-    /// Commands that were told.
-    pub(crate) told: u64,
-    /// How many of them all backups have that workers wait for.
-    pub(crate) acknowledged: u64,
-    /// Nothing may leave: the server's lease may have ended.
-    pub(crate) is_silent: bool,
-    /// Rows do not wait.
-    pub(crate) is_async: bool,
-}
-
-impl ReplicationGate {
-    /// Without backups.
-    pub(crate) const OPEN: ReplicationGate =
-        ReplicationGate { told: 0, acknowledged: u64::MAX, is_silent: false, is_async: false };
-
-    /// For frames that wait for no command.
-    pub(crate) fn without_waiting(self) -> ReplicationGate {
-        ReplicationGate { told: 0, ..self }
-    }
-}
 
 /// The replication of one server thread.
 pub(crate) struct Replication {
@@ -351,5 +310,49 @@ impl CommandListener for TableListener {
     fn hear(&mut self, command: &CommandRecord<'_>, shard: &mut ToldShard<'_>) {
         let told = self.told.fetch_add(1, Relaxed);
         self.queues.iter().for_each(|queue| queue.hear(self.table, told, command, shard));
+    }
+}
+
+impl Replication {
+    /// From now on the backups are told states. Returns whether they were not before.
+    pub(crate) fn begin_states(&mut self, epoch: u64) -> bool {
+        let begins = self.states.is_none();
+        self.defers_states = false;
+        if begins {
+            self.states = Some(ToldStates::new());
+            (0..self.queues.len()).for_each(|at| self.tell_all_states(at, epoch));
+        }
+        begins
+    }
+
+    /// Tells a backup that was connected anew all states.
+    pub(crate) fn tell_all_states(&mut self, at: usize, epoch: u64) {
+        let Some(states) = &self.states else { return };
+        let queue = &self.queues[at];
+        self.next_stream = hash(self.next_stream.wrapping_add(1));
+        queue.begin_states(self.next_stream, epoch);
+        for ((name, run), bytes) in states {
+            let state = StateV1 { name: name.clone(), run: run.clone(), bytes: bytes.clone() };
+            queue.add_state(self.told.fetch_add(1, Relaxed), &control::seal(&state), true);
+        }
+    }
+
+    /// Tells all backups a state that has changed. `is_first`: they have not been told it before, and need it to have
+    /// all.
+    pub(crate) fn tell_state(&mut self, is_first: bool, (name, run): (&str, &str), bytes: Vec<u8>) {
+        let Some(states) = &mut self.states else { return };
+        let state = StateV1 { name: name.to_owned(), run: run.to_owned(), bytes };
+        let (sealed, told) = (control::seal(&state), self.told.fetch_add(1, Relaxed));
+        for (queue, own) in self.queues.iter().zip(&self.connections) {
+            // One that was connected since the last turn is told all states in the next.
+            if queue.connection().is_some_and(|(connection, _)| connection == *own) {
+                queue.add_state(told, &sealed, is_first);
+            }
+        }
+        let StateV1 { name, run, bytes } = state;
+        match bytes.is_empty() {
+            true => states.remove(&(name, run)),
+            false => states.insert((name, run), bytes),
+        };
     }
 }

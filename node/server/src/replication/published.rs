@@ -3,8 +3,8 @@
 //! Who reads rows in an image does not wait for backups, as the answer to a request does. So a row that has changed
 //! since then is not believed there. Images are always behind: they say what was so when the thread last looked.
 
-use crate::replication::ReplicationGate;
-use crate::tables::server_tables::ServerTable;
+use crate::replication::gate::ReplicationGate;
+use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
 use gannet_core::Shards;
 

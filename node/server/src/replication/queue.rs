@@ -3,7 +3,7 @@
 //! The thread that owns the shards adds commands. The replicator, which has the links, takes them out in blocks. A
 //! block is one frame. The backup's threads have a queue each, because each of them keeps the copies of its own shards.
 
-use crate::membership::standing::OwnPlace;
+use crate::places::own::OwnPlace;
 use crate::replication::stream::{Fill, TableStream};
 use gannet_core::{CommandChange, CommandRecord, RowStates, ToldShard};
 use gannet_wire::command_block::Block;
@@ -12,10 +12,11 @@ use gannet_wire::limits::PART_BYTES_MAX;
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::CopyV1;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Words of a block.
 const BLOCK_WORDS: usize = PART_BYTES_MAX / 8;
+
 /// Blocks of one thread of the backup that are under way at a time. Commands gather in the next block meanwhile.
 const BLOCKS_SENT: usize = 4;
 
@@ -494,3 +495,6 @@ impl CommandQueue {
         }
     }
 }
+
+/// What a thread is to send to each of its backups.
+pub(crate) type ThreadQueues = Vec<Arc<CommandQueue>>;

@@ -1,6 +1,6 @@
 //! Tests of the queue for a backup: what is lost with a connection, and for which fill workers wait.
 
-use crate::membership::standing::OwnPlace;
+use crate::places::own::OwnPlace;
 use crate::replication::queue::*;
 use crate::replication::stream::Fill;
 use gannet_core::{CommandChange, CommandRecord, RowStates};

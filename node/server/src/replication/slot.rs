@@ -1,8 +1,8 @@
 //! A backup slot: the place for one backup of a server. The membership says which server is in it, and the replicators
 //! of all threads follow.
 
+use crate::config::ServerConfig;
 use crate::limits::BACKUP_TIMEOUT;
-use crate::server::ServerConfig;
 use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_worker::{OneSided, WorkerConfig};
 use std::sync::atomic::AtomicU64;

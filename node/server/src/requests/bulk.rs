@@ -1,127 +1,27 @@
 //! Pulls, pushes and scans: the frames that move rows. The handlers read requests and write answers in place.
 
 use crate::counters::table::TableCounters;
+use crate::peers::buffers::RequestBuffers;
 use crate::peers::keysets::{Keyset, Keysets};
+use crate::peers::outcome::{BulkReply, RequestFailure, RequestOutcome, refuse};
+use crate::peers::pusher::{Pusher, is_data};
 use crate::replication::Replication;
 use crate::requests::cached_pulls;
-use crate::steps::group::is_data;
-use crate::steps::step_sums::IncomingPush;
-use crate::tables::server_tables::ServerTables;
-use crate::tables::table_list::{NO_SHARD, TableList, place_of};
+use crate::requests::steps::pushes::{admit_pull, store_push, stores_pushes};
+use crate::server_tables::ServerTables;
+use crate::steps::step::IncomingPush;
+use crate::tables::table_list::{NO_SHARD, TableList};
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Applied, CachedVersion, ChangedKeys, NewerRow, PushError, PushName, PushOptions, Shards};
+use gannet_core::{Applied, PushError, PushName, PushOptions, Shards};
 use gannet_transport::limits::padded;
-use gannet_transport::{Frame, Full, Head, Transmit};
+use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
-use gannet_wire::frames::declare::{FrameError, FrameKind};
+use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::f16;
 use gannet_wire::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_ends};
 use gannet_wire::frames::word::unpair;
-use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use gannet_wire::refusal::Refusal;
-
-/// The outcome of handling a request.
-pub(crate) type RequestOutcome = Result<(), RequestFailure>;
-
-/// Why a request has no answer yet, or is refused.
-pub(crate) enum RequestFailure {
-    /// The out queue has no space for the answer. The request stays in the receive buffer.
-    Full,
-    /// The request waits for other workers that keep step over this table. It stays in the receive buffer.
-    Parked(u32),
-    /// The request is refused.
-    Refused(Refusal, String),
-}
-
-impl From<Full> for RequestFailure {
-    fn from(_: Full) -> RequestFailure {
-        RequestFailure::Full
-    }
-}
-
-impl From<FrameError> for RequestFailure {
-    fn from(error: FrameError) -> RequestFailure {
-        RequestFailure::Refused(Refusal::Malformed, error.to_string())
-    }
-}
-
-/// A refusal with this text.
-pub(crate) fn refuse<T>(refusal: Refusal, text: impl Into<String>) -> Result<T, RequestFailure> {
-    Err(RequestFailure::Refused(refusal, text.into()))
-}
-
-/// An answer that has no payload.
-pub(crate) enum BulkReply {
-    Now(Head),
-    /// The answer goes out when the step of this push has been applied.
-    Later {
-        table: u32,
-        step: u64,
-        rows: u32,
-        not_finite: u32,
-    },
-}
-
-/// The worker of a session, and whether its pushes are accepted.
-pub(crate) struct Pusher {
-    pub(crate) pusher: u64,
-    pub(crate) incarnation: u64,
-    /// The tables whose shards all know this pusher, and 1: each at its place in the list of tables.
-    pub(crate) introduced: Vec<u64>,
-    /// The session's number.
-    pub(crate) session: u32,
-    /// A push was refused, and the worker will resend it. A later push must not be applied first: the resend would look
-    /// like a duplicate.
-    pub(crate) blocked: bool,
-    /// The tables over which the worker keeps step with others, each with the worker's rank.
-    pub(crate) ranks: Vec<(u32, u32)>,
-}
-
-impl Pusher {
-    /// Refuses a fenced worker, whatever name its push has. Before the worker's first push to a table, introduces the
-    /// pusher to the table's shards.
-    pub(crate) fn enter_table(&mut self, table: u32, shards: &mut Shards) -> RequestOutcome {
-        let refused = |error: PushError| RequestFailure::Refused(Refusal::of_push(&error), error.to_string());
-        if !self.is_introduced(table) {
-            shards.introduce_pusher(self.pusher, self.incarnation).map_err(refused)?;
-            let place = place_of(table);
-            self.introduced.resize(self.introduced.len().max(place + 1), 0);
-            self.introduced[place] = u64::from(table) + 1;
-        }
-        shards.check_pusher(self.pusher, self.incarnation).map_err(refused)
-    }
-
-    /// Whether the worker has pushed to a table, or keeps step over it.
-    pub(crate) fn is_of(&self, table: u32) -> bool {
-        self.is_introduced(table) || self.rank(table).is_some()
-    }
-
-    #[inline]
-    fn is_introduced(&self, table: u32) -> bool {
-        self.introduced.get(place_of(table)).is_some_and(|known| *known == u64::from(table) + 1)
-    }
-
-    /// Refuses a session without an incarnation: it may not push.
-    pub(crate) fn must_have_incarnation(&self) -> Result<(), RequestFailure> {
-        if self.incarnation == NO_INCARNATION {
-            let text = "this session has no incarnation (0), so it may not push: allocate one when the worker starts";
-            return refuse(Refusal::Name, text);
-        }
-        Ok(())
-    }
-
-    /// The worker's rank among those that keep step over a table.
-    pub(crate) fn rank(&self, table: u32) -> Option<u32> {
-        self.ranks.iter().find(|(of, _)| *of == table).map(|(_, rank)| *rank)
-    }
-
-    /// Notes that the worker keeps step over a table, with this rank.
-    pub(crate) fn enter(&mut self, table: u32, rank: u32) {
-        self.ranks.retain(|(of, _)| *of != table);
-        self.ranks.push((table, rank));
-    }
-}
 
 /// The shards of a table, and its counters.
 pub(crate) fn shards(
@@ -164,7 +64,7 @@ pub(crate) fn pull(
     transmit: &mut Transmit,
 ) -> RequestOutcome {
     let request = PullFrame::decode(&frame.head)?;
-    let admitted = |clock| tables.admit_pull(request.table, clock, pusher);
+    let admitted = |clock| admit_pull(tables, request.table, clock, pusher);
     let lowest = request.clock.map(admitted).transpose()?;
     if request.newer {
         return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
@@ -266,8 +166,8 @@ pub(crate) fn push(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let stored = tables.stores_pushes(request.table, pusher);
-    let ServerTables { all, cuts, replication, .. } = tables;
+    let stored = stores_pushes(tables, request.table, pusher);
+    let ServerTables { all, checkpoints, backups, .. } = tables;
     let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
@@ -288,8 +188,8 @@ pub(crate) fn push(
     };
     let (name, clock) = push_name(&request, named, pusher)?;
     pusher.enter_table(request.table, shards)?;
-    let is_behind = replication.as_mut().is_some_and(Replication::is_full);
-    if !stored && (is_behind || cuts.holds(request.table, &name, shards)) {
+    let is_behind = backups.replication.as_mut().is_some_and(Replication::is_full);
+    if !stored && (is_behind || checkpoints.cuts.holds(request.table, &name, shards)) {
         return Err(RequestFailure::Parked(request.table));
     }
     if stored {
@@ -297,7 +197,8 @@ pub(crate) fn push(
         let (write, name) = (request.write, request.named.then_some(name));
         let ends = name.map_or_else(Vec::new, |name| run_ends(keys, shards.schema().shards, name.row));
         let total = u64::from(request.total);
-        return tables.store_push(
+        return store_push(
+            tables,
             request.table,
             &IncomingPush { write, keys, values, name, total, ends: &ends },
             pusher,
@@ -339,20 +240,6 @@ fn acknowledge(
             refuse(refusal, error.to_string())
         }
     }
-}
-
-/// Buffers that requests reuse.
-#[derive(Default)]
-pub(crate) struct RequestBuffers {
-    pub(crate) keys: Vec<u64>,
-    rows: Vec<f32>,
-    /// The slots that a push names or a pull finds.
-    pub(crate) found: Vec<u32>,
-    /// The rows of a pull that the worker has cached, and what the answer reports of each.
-    pub(crate) cached: Vec<CachedVersion>,
-    pub(crate) changes: Vec<NewerRow>,
-    /// The subscribed rows that have changed.
-    pub(crate) changed: ChangedKeys,
 }
 
 /// Answers a page of a shard's rows: the keys, then their floats.

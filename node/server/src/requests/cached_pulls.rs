@@ -1,8 +1,10 @@
 //! Conditional pulls: the answer leaves out rows that the worker has cached and that have not changed.
 
+use crate::peers::buffers::RequestBuffers;
 use crate::peers::keysets::Keysets;
-use crate::requests::bulk::{RequestBuffers, RequestFailure, RequestOutcome, check_lengths, refuse, shards};
-use crate::tables::server_tables::ServerTables;
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
+use crate::requests::bulk::{check_lengths, shards};
+use crate::server_tables::ServerTables;
 use bytemuck::cast_slice_mut;
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::bulk::{PullFrame, RowsFrame};
@@ -22,7 +24,7 @@ pub(crate) fn pull(
     scratch: &mut RequestBuffers,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    let incarnation = tables.incarnation;
+    let incarnation = tables.home.incarnation;
     let (shards, counters) = shards(&mut tables.all, request.table)?;
     let count = request.keys as usize;
     let floats = shards.schema().read_floats_of(request.read, request.segments);

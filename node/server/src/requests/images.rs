@@ -1,7 +1,7 @@
 //! Sends a worker on this host the images of a table's shards, so that it reads rows in place.
 
-use crate::requests::bulk::{RequestFailure, RequestOutcome, refuse};
-use crate::tables::server_tables::{ServerTables, send_answer};
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
+use crate::server_tables::ServerTables;
 use gannet_core::{ShardSet, Shards};
 use gannet_transport::{Frame, Full, Stream, Transmit};
 use gannet_wire::frames::declare::FrameKind;

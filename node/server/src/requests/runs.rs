@@ -1,8 +1,9 @@
 //! Requests to the registry of runs, which thread 0 of a server with tables has.
 
 use crate::limits::STATUS_TABLES_MAX;
-use crate::requests::bulk::{RequestFailure, RequestOutcome, refuse};
-use crate::tables::server_tables::{ServerTable, ServerTables, send_answer};
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
+use crate::server_tables::ServerTables;
+use crate::tables::table::ServerTable;
 use gannet_core::Shards;
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;
@@ -44,7 +45,7 @@ pub(crate) fn answer(
     transmit.reserve(0).ok_or(Full)?;
     let report = job_report(&request);
     let reply = match request.what {
-        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: tables.uses() }),
+        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: uses(tables) }),
         _ => runs.answer(request, session, now, &tables.names()),
     };
     let mut reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text));
@@ -65,15 +66,13 @@ fn job_report(request: &RunRequestV1) -> Option<(String, WorkerIncarnation, (Pro
     Some((request.name.clone(), request.incarnation, (progress, beat.work)))
 }
 
-impl ServerTables {
-    /// How full the open tables are.
-    fn uses(&self) -> Vec<TableUse> {
-        let of = |table: &ServerTable| TableUse {
-            name: table.schema.name.clone(),
-            pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
-            pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
-        };
-        let open = self.all.iter().filter(|table| !table.schema.name.is_empty());
-        open.take(STATUS_TABLES_MAX).map(of).collect()
-    }
+/// How full the open tables are.
+fn uses(tables: &ServerTables) -> Vec<TableUse> {
+    let of = |table: &ServerTable| TableUse {
+        name: table.schema.name.clone(),
+        pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
+        pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
+    };
+    let open = tables.all.iter().filter(|table| !table.schema.name.is_empty());
+    open.take(STATUS_TABLES_MAX).map(of).collect()
 }

@@ -1,7 +1,7 @@
 //! Requests to the scheduler, and for the data that it serves.
 
-use crate::requests::bulk::{Pusher, RequestFailure, RequestOutcome, refuse};
-use crate::tables::server_tables::send_answer;
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
+use crate::peers::pusher::Pusher;
 use gannet_jobs::scheduler::jobs::Schedulers;
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::declare::FrameKind;

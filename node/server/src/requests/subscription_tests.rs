@@ -26,6 +26,7 @@ fn subscribed(head: &Head) -> u32 {
 
 /// The flags of a request, as in the high half of its word.
 const SUBSCRIBE_ANEW: u32 = 1;
+
 const SUBSCRIBE_STATE: u32 = 2;
 
 /// The next frame that comes without a request, within this time: its numbers and rows, and whether its sweep is over.

@@ -6,9 +6,12 @@
 //! changes since.
 
 use crate::limits::{FLUSH_BYTES, SWEEP_ROWS};
+use crate::peers::buffers::RequestBuffers;
 use crate::peers::memory::SessionShare;
-use crate::requests::bulk::{RequestBuffers, RequestOutcome, refuse, shards};
-use crate::tables::server_tables::ServerTables;
+use crate::peers::outcome::{RequestOutcome, refuse};
+use crate::requests::bulk::shards;
+use crate::requests::steps::pushes;
+use crate::server_tables::ServerTables;
 use bytemuck::{cast_slice, cast_slice_mut};
 use gannet_core::{ChangeSlice, Read, WatchedKeys, hash, shard_of};
 use gannet_transport::{Frame, Full, Transmit};
@@ -135,7 +138,7 @@ impl Subscriptions {
         let mut visits = 0;
         for subscription in self.all.iter_mut().filter(|subscription| subscription.due <= now) {
             if subscription.watched.is_between_readings() {
-                subscription.lowest = tables.lowest(subscription.table);
+                subscription.lowest = pushes::lowest(tables, subscription.table);
             }
             loop {
                 if visits >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {

@@ -1,7 +1,9 @@
 //! Programs on tables of vectors. A request runs on one shard, so that other sessions have their turn in between.
 
-use crate::requests::bulk::{Pusher, RequestFailure, RequestOutcome, refuse, shards};
-use crate::tables::server_tables::ServerTables;
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
+use crate::peers::pusher::Pusher;
+use crate::requests::bulk::shards;
+use crate::server_tables::ServerTables;
 use gannet_core::limits::PROGRAM_SUMS_MAX;
 use gannet_core::{PushName, Shards};
 use gannet_transport::{Frame, Full, Transmit};
@@ -15,6 +17,7 @@ use gannet_wire::vectors;
 
 /// Bytes of an answer beside its sums.
 const ANSWER_HEAD_BYTES: usize = 64;
+
 const _: () = assert!(PROGRAM_SUMS_MAX * 8 + ANSWER_HEAD_BYTES <= PART_BYTES_MAX);
 
 /// Runs a program and answers its sums.
@@ -33,7 +36,7 @@ pub(crate) fn run(
     if pusher.blocked {
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
-    let ServerTables { all, cuts, .. } = tables;
+    let ServerTables { all, checkpoints, .. } = tables;
     let (shards, _) = shards(all, table)?;
     pusher.enter_table(table, shards)?;
     let (shard, sums) = (request.shard, request.sums.len());
@@ -45,7 +48,7 @@ pub(crate) fn run(
     if sums > PROGRAM_SUMS_MAX {
         return refuse(Refusal::Limit, format!("{sums} sums, {PROGRAM_SUMS_MAX} are the limit"));
     }
-    if cuts.holds(table, &name, shards) {
+    if checkpoints.cuts.holds(table, &name, shards) {
         return Err(RequestFailure::Parked(table));
     }
     // Space for the answer comes first: a program that has run is always answered.

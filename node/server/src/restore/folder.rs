@@ -1,9 +1,9 @@
 //! What a data folder holds before a restore, and the file RESTORING that marks a restore under way.
 
-use crate::requests::incarnations::{HighestIncarnation, Incarnations};
-use crate::restore::RestorePlan;
+use crate::places::incarnations::{HighestIncarnation, Incarnations};
+use crate::places::states::{SavedStates, StateHolders};
 use crate::restore::error::RestoreError;
-use crate::restore::states::{SavedStates, StateHolders};
+use crate::restore::plan::RestorePlan;
 use gannet_core::{HeldTable, Store, TableCut, own_files};
 use gannet_jobs::failure_detector::FailureDetector;
 use gannet_jobs::runs::registry::Registry;
@@ -15,8 +15,10 @@ use std::path::Path;
 use std::time::Duration;
 
 const RESTORING: &str = "RESTORING";
+
 /// What RESTORING begins with. The name of the checkpoint follows.
 const BEGINNING: &[u8] = b"gannet restores ";
+
 /// The most bytes of RESTORING that an error shows.
 const SHOWN_BYTES: usize = 4096;
 

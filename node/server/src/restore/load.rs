@@ -1,11 +1,11 @@
 //! One thread's part of a restore: it opens its shards of each table and loads their rows.
 
-use crate::requests::bulk::RequestFailure;
-use crate::restore::RestorePlan;
+use crate::peers::outcome::RequestFailure;
 use crate::restore::error::RestoreError;
+use crate::restore::plan::RestorePlan;
+use crate::server_tables::ServerTables;
 use crate::steps::step_files;
 use crate::tables::identities::IdentityClaim;
-use crate::tables::server_tables::ServerTables;
 use gannet_core::{
     CLIENTS, Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity,
 };
@@ -23,65 +23,63 @@ pub(crate) fn saved_shards(own: &ShardSet, shards: u32, saved: u32) -> ShardSet 
     ShardSet::of(own.runs().into_iter().flat_map(of_run))
 }
 
-impl ServerTables {
-    /// Opens the shards of this thread of every table of the plan, and loads them. Returns the number of their rows.
-    pub(crate) fn restore(&mut self, plan: &RestorePlan) -> Result<u64, RestoreError> {
-        let mut rows = 0;
-        for saved in plan.tables() {
-            let schema = plan.schema(saved);
-            let table = schema.name.clone();
-            let identity = TableIdentity { uid: plan.uid(saved), server: plan.server, servers: plan.servers };
-            let claim = IdentityClaim { identity, make_in: self.identities.incarnation() };
-            let failed = |why: String| RestoreError::Table { table: table.clone(), why };
-            let number = self.open(schema, claim).map_err(|failure| match failure {
-                RequestFailure::Refused(_, why) => failed(why),
-                RequestFailure::Full | RequestFailure::Parked(_) => failed("it cannot be opened".into()),
-            })?;
-            let store = self.identities.store_of(identity);
-            let opened = &mut self.all[number];
-            let Some(shards) = &mut opened.shards else { continue };
-            load_rows(plan, saved, shards)?;
-            set_cursors(saved, shards).map_err(|error| failed(error.to_string()))?;
-            opened.recovered = step_files::finish(&store, shards, AGGREGATE).map_err(failed)?;
+/// Opens the shards of this thread of every table of the plan, and loads them. Returns the number of their rows.
+pub(crate) fn restore(tables: &mut ServerTables, plan: &RestorePlan) -> Result<u64, RestoreError> {
+    let mut rows = 0;
+    for saved in plan.tables() {
+        let schema = plan.schema(saved);
+        let table = schema.name.clone();
+        let identity = TableIdentity { uid: plan.uid(saved), server: plan.server, servers: plan.servers };
+        let claim = IdentityClaim { identity, make_in: tables.home.identities.incarnation() };
+        let failed = |why: String| RestoreError::Table { table: table.clone(), why };
+        let number = tables.open(schema, claim).map_err(|failure| match failure {
+            RequestFailure::Refused(_, why) => failed(why),
+            RequestFailure::Full | RequestFailure::Parked(_) => failed("it cannot be opened".into()),
+        })?;
+        let store = tables.home.identities.store_of(identity);
+        let opened = &mut tables.all[number];
+        let Some(shards) = &mut opened.shards else { continue };
+        load_rows(plan, saved, shards)?;
+        set_cursors(saved, shards).map_err(|error| failed(error.to_string()))?;
+        opened.recovered = step_files::finish(&store, shards, AGGREGATE).map_err(failed)?;
+        rows += shards.stats().rows;
+    }
+    tables.publish();
+    Ok(rows)
+}
+
+/// Opens the shards of this thread of every table in the data folder. They have another history from now on.
+/// Returns the number of their rows.
+pub(crate) fn open_folder(tables: &mut ServerTables, epoch: u64) -> Result<u64, RestoreError> {
+    let (store, mut rows) = (tables.store().clone(), 0);
+    for table in store.tables() {
+        let (Some(held), Some(schema)) = (store.held(&table)?, store.held_schema(&table)?) else {
+            continue;
+        };
+        let claim = IdentityClaim { identity: held.identity, make_in: tables.home.identities.incarnation() };
+        let number = tables.open(schema, claim).map_err(|failure| {
+            let why = match failure {
+                RequestFailure::Refused(_, why) => why,
+                RequestFailure::Full | RequestFailure::Parked(_) => "it cannot be opened".into(),
+            };
+            RestoreError::Table { table: table.clone(), why }
+        })?;
+        if let Some(shards) = &tables.all[number].shards {
+            shards.begin_epoch(epoch);
             rows += shards.stats().rows;
         }
-        self.publish();
-        Ok(rows)
     }
+    tables.publish();
+    Ok(rows)
+}
 
-    /// Opens the shards of this thread of every table in the data folder. They have another history from now on.
-    /// Returns the number of their rows.
-    pub(crate) fn open_folder(&mut self, epoch: u64) -> Result<u64, RestoreError> {
-        let (store, mut rows) = (self.store().clone(), 0);
-        for table in store.tables() {
-            let (Some(held), Some(schema)) = (store.held(&table)?, store.held_schema(&table)?) else {
-                continue;
-            };
-            let claim = IdentityClaim { identity: held.identity, make_in: self.identities.incarnation() };
-            let number = self.open(schema, claim).map_err(|failure| {
-                let why = match failure {
-                    RequestFailure::Refused(_, why) => why,
-                    RequestFailure::Full | RequestFailure::Parked(_) => "it cannot be opened".into(),
-                };
-                RestoreError::Table { table: table.clone(), why }
-            })?;
-            if let Some(shards) = &self.all[number].shards {
-                shards.begin_epoch(epoch);
-                rows += shards.stats().rows;
-            }
+/// Notes in every image that the restore has come to its end.
+pub(crate) fn confirm_restored(tables: &ServerTables) {
+    for table in tables.all.iter() {
+        if let Some(shards) = &table.shards {
+            shards.confirm();
         }
-        self.publish();
-        Ok(rows)
-    }
-
-    /// Notes in every image that the restore has come to its end.
-    pub(crate) fn confirm_restored(&self) {
-        for table in self.all.iter() {
-            if let Some(shards) = &table.shards {
-                shards.confirm();
-            }
-            self.identities.confirm(&table.schema.name, table.identity());
-        }
+        tables.home.identities.confirm(&table.schema.name, table.identity());
     }
 }
 

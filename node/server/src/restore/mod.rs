@@ -13,69 +13,25 @@
 pub(crate) mod error;
 pub(crate) mod folder;
 pub(crate) mod load;
+pub(crate) mod loaded;
 pub(crate) mod place;
-pub(crate) mod states;
+pub(crate) mod plan;
 
+use crate::config::{RestoreSource, ServerConfig};
 use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
-use crate::limits::RESTORE_LOOKS_MAX;
-use crate::membership::folder::{PlaceFolder, refuse_without_coordinator};
-use crate::membership::standing::OwnPlaces;
+use crate::incarnation::new_incarnation;
+use crate::places::folder::{PlaceFolder, refuse_without_coordinator};
+use crate::places::own::OwnPlaces;
+use crate::places::states::SavedStates;
 use crate::restore::error::RestoreError;
 use crate::restore::folder::FolderState;
-use crate::restore::states::SavedStates;
-use crate::server::{ServerConfig, new_incarnation};
+use crate::restore::plan::RestorePlan;
+use crate::server_tables::ServerTables;
 use crate::tables::identities::Identities;
-use crate::tables::server_tables::ServerTables;
-use gannet_core::{
-    CheckpointDir, CheckpointDirError, CheckpointState, JobManifest, Schema, Store, TableCut, TableUid,
-};
-use gannet_wire::partition::PartitionMap;
+use gannet_core::Store;
 use std::path::Path;
 use std::sync::Arc;
-
-/// A checkpoint, and which part of it a server takes.
-///
-/// ```
-/// use gannet_core::CheckpointDir;
-/// use gannet_server::RestoreSource;
-///
-/// # let folder = tempfile::tempdir()?;
-/// let directory = CheckpointDir::open(folder.path())?;
-/// // The newest checkpoint, for server 1 of 3.
-/// let source = RestoreSource::new(&directory, 1, 3);
-/// assert_eq!((source.number, source.shards), (None, None));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct RestoreSource {
-    /// The checkpoint directory.
-    pub directory: CheckpointDir,
-    /// The number of the checkpoint. `None`: the newest one that can be used.
-    pub number: Option<u64>,
-    /// The server's number, counted from 0.
-    pub server: u32,
-    /// The number of servers.
-    pub servers: u32,
-    /// The number of shards of each table. `None`: as many as the checkpoint has.
-    pub shards: Option<u32>,
-    /// Whether this server is the job's scheduler and has its registry of runs: it takes their states, too.
-    pub scheduler: bool,
-    /// The run that must have saved the checkpoint. `None`: any.
-    pub run: Option<String>,
-    /// Whether a data folder with tables of the run is used as it is, also if they come from another checkpoint of the
-    /// directory, or if this one cannot be used. A server that starts goes on; who asks for a restore does not.
-    pub goes_on: bool,
-}
-
-impl RestoreSource {
-    /// The newest checkpoint of a directory, for server `server` of `servers`. Server 0 is the scheduler.
-    pub fn new(directory: &CheckpointDir, server: u32, servers: u32) -> RestoreSource {
-        let (directory, scheduler) = (directory.clone(), server == 0);
-        let (number, shards, run, goes_on) = (None, None, None, true);
-        RestoreSource { directory, number, server, servers, shards, scheduler, run, goes_on }
-    }
-}
 
 /// What a restore has done. [`restore_folder`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,123 +44,6 @@ pub struct Restored {
     pub rows: u64,
     /// The data folder had the tables already. The server goes on from them, and nothing was loaded.
     pub kept: bool,
-}
-
-/// A checkpoint that is being restored, for all threads of a server.
-pub(crate) struct RestorePlan {
-    directory: CheckpointDir,
-    /// The checkpoint and those that it needs, the oldest first.
-    chain: Vec<JobManifest>,
-    server: u32,
-    servers: u32,
-    shards: Option<u32>,
-    /// The server is only a scheduler and has no tables.
-    states_only: bool,
-    states: SavedStates,
-    goes_on: bool,
-}
-
-impl RestorePlan {
-    /// If the newest checkpoint is to be restored, and it is pruned while it is read, takes a newer one.
-    fn new(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
-        let mut looks = 1;
-        loop {
-            match RestorePlan::read(source, states_only) {
-                Err(RestoreError::Checkpoint(error))
-                    if error.is_pruned() && source.number.is_none() && looks < RESTORE_LOOKS_MAX =>
-                {
-                    looks += 1;
-                }
-                read => return read,
-            }
-        }
-    }
-
-    fn read(source: &RestoreSource, states_only: bool) -> Result<RestorePlan, RestoreError> {
-        let &RestoreSource { server, servers, shards, scheduler, .. } = source;
-        if server >= servers {
-            return Err(RestoreError::Place { server, servers });
-        }
-        let directory = source.directory.clone();
-        let none = || RestoreError::NoCheckpoint(directory.path().into());
-        let chain = match source.number {
-            Some(number) => directory.chain(number)?,
-            None => directory.newest_chain()?.ok_or_else(none)?,
-        };
-        let newest = chain.last().ok_or_else(none)?;
-        if let Some(run) = &source.run {
-            newest.must_be_of(run, &directory.folder(newest.number))?;
-        }
-        let states = SavedStates::read(&directory, newest, scheduler || states_only)?;
-        let goes_on = source.goes_on;
-        let plan = RestorePlan { directory, server, servers, shards, states_only, states, chain, goes_on };
-        for table in plan.tables() {
-            let checked = plan.schema(table).check();
-            checked.map_err(|error| RestoreError::Shards {
-                shards: plan.schema(table).shards,
-                why: error.to_string(),
-            })?;
-        }
-        Ok(plan)
-    }
-
-    /// The tables that this server restores.
-    fn tables(&self) -> &[TableCut] {
-        match self.chain.last() {
-            Some(newest) if !self.states_only => &newest.tables,
-            _ => &[],
-        }
-    }
-
-    /// The id that a table gets ([`JobManifest::restored_uid`]).
-    fn uid(&self, table: &TableCut) -> TableUid {
-        self.chain.last().map_or(table.uid, |newest| newest.restored_uid(table))
-    }
-
-    /// Whether rows with this table id are those of a checkpoint of the directory, or were restored from one.
-    fn has_saved(&self, table: &str, uid: TableUid) -> bool {
-        let of = |manifest: &JobManifest| manifest.has_rows_of(table, uid);
-        let listed = self.directory.list().unwrap_or_default();
-        let any = listed.iter().any(|listed| match &listed.state {
-            CheckpointState::Valid(manifest) => of(manifest),
-            _ => false,
-        });
-        self.chain.last().is_some_and(of) || self.goes_on && (self.chain.iter().any(of) || any)
-    }
-
-    /// The schema that a table gets.
-    fn schema(&self, table: &TableCut) -> Schema {
-        let shards = self.shards.unwrap_or(table.schema.shards);
-        Schema { shards, ..table.schema.clone() }
-    }
-
-    /// The error of a load. If a file is damaged, it offers the newest checkpoint that is good: lengths and manifests
-    /// did not show the damage.
-    fn offer(&self, error: RestoreError) -> RestoreError {
-        match error {
-            RestoreError::Checkpoint(damaged @ CheckpointDirError::Damaged { .. }) => {
-                match self.directory.verify(self.number()) {
-                    Err(refused) => refused.into(),
-                    Ok(_) => damaged.into(),
-                }
-            }
-            other => other,
-        }
-    }
-
-    fn number(&self) -> u64 {
-        self.chain.last().map_or(0, |newest| newest.number)
-    }
-
-    /// Whether this server has a shard of any table.
-    fn has_shards(&self, table: &TableCut) -> bool {
-        !PartitionMap::of_job(self.servers).shards(self.server, self.schema(table).shards).is_empty()
-    }
-
-    /// Which checkpoint it is, in words.
-    fn in_words(&self) -> String {
-        format!("checkpoint {} of {}", self.number(), self.directory.path().display())
-    }
 }
 
 /// The tables of each thread of a server, and the states that thread 0 takes over when it begins.
@@ -231,7 +70,7 @@ pub(crate) fn open_tables(
         if config.membership.is_some() {
             tables.places = OwnPlaces::managed();
         }
-        tables.checkpoints.clone_from(&config.checkpoints);
+        tables.checkpoints.directory.clone_from(&config.checkpoints);
         if thread == 0 {
             tables.coordinator.clone_from(&config.coordinator);
         }
@@ -301,8 +140,8 @@ fn restore(
 
 /// Loads the tables of all threads, each in a thread of its own. Returns the number of their rows.
 fn load_all(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
-    let rows = with_threads(all, |tables| tables.restore(plan).map_err(|error| plan.offer(error)))?;
-    all.iter().for_each(ServerTables::confirm_restored);
+    let rows = with_threads(all, |tables| load::restore(tables, plan).map_err(|error| plan.offer(error)))?;
+    all.iter().for_each(crate::restore::load::confirm_restored);
     Ok(rows)
 }
 

@@ -1,17 +1,18 @@
 //! The rows of a place in a job with a coordinator: a server loads them from a checkpoint, or opens those in its data
 //! folder, while its threads serve other places. The threads then take what was loaded.
 
+use crate::config::{RestoreSource, ServerConfig};
 use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
-use crate::membership::folder::{Claim, PlaceFolder};
-use crate::membership::undone::Positions;
-use crate::replication::states::SCHEDULER_PLACE;
+use crate::places::folder::{Claim, PlaceFolder};
+use crate::places::own::{Positions, SCHEDULER_PLACE};
 use crate::restore::error::RestoreError;
-use crate::restore::states::SavedStates;
-use crate::restore::{OpenedTables, RestorePlan, RestoreSource, folder, load_all, with_threads};
-use crate::server::ServerConfig;
+use crate::restore::load::open_folder;
+use crate::restore::loaded::{LoadedPlace, PlaceStates};
+use crate::restore::plan::RestorePlan;
+use crate::restore::{OpenedTables, folder, load_all, with_threads};
+use crate::server_tables::ServerTables;
 use crate::tables::identities::Identities;
-use crate::tables::server_tables::{ServerTable, ServerTables};
 use gannet_core::{CheckpointDir, Position, Store};
 use gannet_worker::savers_of;
 use std::fmt;
@@ -51,37 +52,6 @@ pub(crate) struct PlaceLoader {
     counters: Arc<ServerCounters>,
 }
 
-/// The rows of a place, for the threads of the server.
-pub(crate) struct LoadedPlace {
-    /// How many rows.
-    pub(crate) rows: u64,
-    /// The tables of each thread.
-    tables: Vec<Vec<ServerTable>>,
-    /// What thread 0 knows besides rows.
-    states: Option<PlaceStates>,
-}
-
-/// What thread 0 knows besides rows.
-pub(crate) enum PlaceStates {
-    Saved(SavedStates),
-    /// From now on they are in the data folder.
-    Folder,
-}
-
-/// What one thread takes of a place.
-pub(crate) struct LoadedPart {
-    pub(crate) tables: Vec<ServerTable>,
-    pub(crate) states: Option<PlaceStates>,
-}
-
-impl LoadedPlace {
-    /// The part of a thread. It takes it once.
-    pub(crate) fn take(&mut self, thread: u32) -> LoadedPart {
-        let tables = self.tables.get_mut(thread as usize).map(std::mem::take).unwrap_or_default();
-        LoadedPart { tables, states: self.states.take_if(|_| thread == 0) }
-    }
-}
-
 impl PlaceLoader {
     /// That of a server with a membership, and with a checkpoint directory or a data folder.
     pub(crate) fn of(config: &ServerConfig, opened: &OpenedTables) -> Option<PlaceLoader> {
@@ -93,7 +63,7 @@ impl PlaceLoader {
             home: membership.place,
             store: config.store.clone(),
             folder,
-            identities: first.identities.clone(),
+            identities: first.home.identities.clone(),
             counters: first.counters.clone(),
         })
     }
@@ -169,7 +139,7 @@ impl PlaceLoader {
         let mut states = None;
         let rows = match rows {
             PlaceRows::None => 0,
-            PlaceRows::Folder => with_threads(&mut threads, |tables| tables.open_folder(claim.epoch))?,
+            PlaceRows::Folder => with_threads(&mut threads, |tables| open_folder(tables, claim.epoch))?,
             PlaceRows::Checkpoint(number) => {
                 let plan = self.plan(place, number)?;
                 if folder.is_some() && place == SCHEDULER_PLACE {

@@ -3,8 +3,8 @@
 use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
 use crate::limits::{GREETING_MAX, GREETING_TIME};
+use crate::sessions::context::GreetedConnection;
 use crate::sessions::greeting::{Greeter, GreetingError, Stage};
-use crate::sessions::session::GreetedConnection;
 use gannet_transport::{Event, Link, Listener, Net, Poll, Waker};
 use gannet_wire::limits::TICK;
 use gannet_wire::refusal::Refusal;

@@ -1,15 +1,24 @@
 //! Dispatch: hands each frame to the handler of its kind, and queues the answer. An answer goes out at once, or behind
 //! the answers that wait for other workers.
 
+use crate::peers::kinds::are_about;
+use crate::peers::outcome::{BulkReply, RequestFailure, RequestOutcome, refuse};
 use crate::replication::hold::HeldAcks;
-use crate::requests::bulk::{BulkReply, RequestFailure, RequestOutcome};
-use crate::requests::{bulk, copies, images, incarnations, runs, scheduler_rpc, vectors};
+use crate::requests::coordination::answer_coordinate;
+use crate::requests::copies::answer_copies;
+use crate::requests::cuts::protocol::answer_cut;
+use crate::requests::states::{must_be_asked, must_be_scheduler};
+use crate::requests::steps::awaited::answer_await;
+use crate::requests::steps::joins::{answer_join, fence, leave, tick};
+use crate::requests::tables::{
+    answer_close, answer_confirm, answer_drop, answer_identify, answer_open, answer_status,
+};
+use crate::requests::{bulk, images, incarnations, regions, runs, scheduler_rpc, vectors};
+use crate::sessions::context::{RequestContext, WorkerState};
 use crate::sessions::pending_replies;
 use crate::sessions::pending_replies::PendingReply;
-use crate::sessions::session::{RequestContext, WorkerState};
-use crate::tables::regions;
-use crate::tables::server_tables::ServerTables;
-use gannet_transport::{Frame, Full, Head, Link, NoOwner, Stream, Transmit};
+use crate::sessions::send::{answer_refused, send_reply};
+use gannet_transport::{Frame, Head, Stream, Transmit};
 use gannet_wire::frames::bulk::{PullFrame, PushFrame, ScanFrame};
 use gannet_wire::frames::coordinator::CoordinateFrame;
 use gannet_wire::frames::cuts::CutFrame;
@@ -17,16 +26,13 @@ use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
 use gannet_wire::frames::runs::{AllocateFrame, RunFrame};
 use gannet_wire::frames::scheduler::{BookFrame, FeedFrame, JobTableFrame};
-use gannet_wire::frames::session::{HelloFrame, PingFrame, PongFrame, RefusedFrame};
+use gannet_wire::frames::session::{PingFrame, PongFrame};
 use gannet_wire::frames::subscriptions::SubscribeFrame;
 use gannet_wire::frames::sync::{AwaitFrame, FenceFrame, JoinFrame, LeaveFrame, TickFrame};
 use gannet_wire::frames::tables::{
     ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
 };
 use gannet_wire::frames::vectors::VectorFrame;
-use gannet_wire::limits::TEXT_BYTES_MAX;
-use gannet_wire::messages::control;
-use gannet_wire::messages::control::RefusedV1;
 use gannet_wire::refusal::Refusal;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,12 +64,12 @@ impl RequestHandler<'_, '_> {
         if let Some(table) = pending_replies::before(frame.head.kind, pending) {
             return Err(RequestFailure::Parked(table));
         }
-        tables.must_be_asked(frame.head.kind)?;
+        must_be_asked(tables, frame.head.kind)?;
         let answered = match frame.head.kind {
             PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, scratch, transmit),
-            TickFrame::KIND => tables.tick(frame, pusher),
-            FenceFrame::KIND => tables.fence(frame, now),
-            LeaveFrame::KIND => tables.leave(frame, pusher),
+            TickFrame::KIND => tick(tables, frame, pusher),
+            FenceFrame::KIND => fence(tables, frame, now),
+            LeaveFrame::KIND => leave(tables, frame, pusher),
             PingFrame::KIND => PingFrame::decode(&frame.head)
                 .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
                 .map_err(RequestFailure::from),
@@ -74,14 +80,14 @@ impl RequestHandler<'_, '_> {
             }
             SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
             ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),
-            OpenTableFrame::KIND => return tables.answer_open(frame, pusher, transmit),
-            IdentifyFrame::KIND => return tables.answer_identify(frame, transmit),
-            ConfirmFrame::KIND => return tables.answer_confirm(frame, transmit),
+            OpenTableFrame::KIND => return answer_open(tables, frame, pusher, transmit),
+            IdentifyFrame::KIND => return answer_identify(tables, frame, transmit),
+            ConfirmFrame::KIND => return answer_confirm(tables, frame, transmit),
             VectorFrame::KIND => return vectors::run(frame, tables, pusher, transmit),
             ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
             RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
-            StatusFrame::KIND => return tables.answer_status(frame, transmit),
-            ClosePusherFrame::KIND => return tables.answer_close(frame, pusher, transmit),
+            StatusFrame::KIND => return answer_status(tables, frame, transmit),
+            ClosePusherFrame::KIND => return answer_close(tables, frame, pusher, transmit),
             BookFrame::KIND => {
                 let session = pusher.session;
                 return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
@@ -89,7 +95,7 @@ impl RequestHandler<'_, '_> {
             AllocateFrame::KIND => {
                 let context = &mut *self.context;
                 let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
-                let is_owner = context.tables.must_be_scheduler();
+                let is_owner = must_be_scheduler(context.tables);
                 return incarnations::answer(frame, known, is_owner, transmit);
             }
             RunFrame::KIND => {
@@ -97,19 +103,19 @@ impl RequestHandler<'_, '_> {
                 let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
                 return runs::answer(frame, of, session, now, context.tables, transmit);
             }
-            DropTableFrame::KIND => return tables.answer_drop(frame, pusher, transmit),
+            DropTableFrame::KIND => return answer_drop(tables, frame, pusher, transmit),
             JobTableFrame::KIND => {
                 return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
             }
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
-            kind if copies::are_about(kind) => return tables.answer_copies(frame, pusher.session, transmit),
+            kind if are_about(kind) => return answer_copies(tables, frame, pusher.session, transmit),
             CutFrame::KIND => return self.cut(frame, now),
-            CoordinateFrame::KIND => return tables.answer_coordinate(frame, transmit),
-            AwaitFrame::KIND => return tables.answer_await(frame, now, transmit),
-            JoinFrame::KIND => return tables.answer_join(frame, pusher, now, transmit),
-            kind => bulk::refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
+            CoordinateFrame::KIND => return answer_coordinate(tables, frame, transmit),
+            AwaitFrame::KIND => return answer_await(tables, frame, now, transmit),
+            JoinFrame::KIND => return answer_join(tables, frame, pusher, now, transmit),
+            kind => refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
     }
@@ -118,7 +124,7 @@ impl RequestHandler<'_, '_> {
     fn cut(&mut self, frame: &Frame<'_>, now: Duration) -> RequestOutcome {
         let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
         let of = (scheduler.as_deref(), runs.as_deref(), incarnations.as_deref());
-        tables.answer_cut(frame, &self.worker.pusher, of, now, self.transmit)
+        answer_cut(tables, frame, &self.worker.pusher, of, now, self.transmit)
     }
 
     /// Sends a reply at once, or queues it behind the replies that wait for a step.
@@ -180,41 +186,5 @@ impl RequestHandler<'_, '_> {
         let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
         context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
-    }
-}
-
-/// Queues a reply without payload. If it is an acknowledgement that is kept apart, keeps it until backups have the
-/// commands on which it depends.
-pub(crate) fn send_reply(
-    reply: Head,
-    tables: &ServerTables,
-    transmit: &mut Transmit,
-    acks: &mut HeldAcks,
-) -> Result<(), Full> {
-    match tables.told_apart().filter(|_| HeldAcks::keeps(&reply)) {
-        Some(told) => acks.keep(told, reply),
-        None => transmit.send(reply)?,
-    }
-    Ok(())
-}
-
-/// Answers the request of this kind and id with the reason for its refusal.
-pub(crate) fn answer_refused(
-    (kind, id): (u16, u64),
-    refusal: Refusal,
-    mut text: String,
-    transmit: &mut Transmit,
-) -> RequestOutcome {
-    let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    text.truncate(end.unwrap_or(0));
-    let refused = RefusedFrame { code: refusal as u16, kind };
-    Ok(transmit.send_copy(refused.encode(id), &control::seal(&RefusedV1 { text }))?)
-}
-
-/// Tells a peer why its connection ends. The frame is small: a few tries send it, or it is dropped.
-pub(crate) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
-    if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
-        // Whether the frame went out or the link is broken, the connection ends.
-        let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }
 }

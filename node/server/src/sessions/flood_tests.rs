@@ -1,11 +1,10 @@
 //! Floods, slow and silent peers, too many sessions, too little memory. The tests run in the simulation, where a minute
 //! costs nothing.
 
+use crate::config::{ServerConfig, SessionLimits};
 use crate::counters::server::{ServerCounters, ThreadCounters};
 use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
 use crate::local::LocalServer;
-use crate::peers::memory::SessionLimits;
-use crate::server::ServerConfig;
 use crate::sessions::refusals::open_as;
 use gannet_core::{NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};

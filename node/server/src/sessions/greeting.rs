@@ -1,7 +1,7 @@
 //! What a connection must send before a thread takes it over: with a token a knock and a proof, then the hello.
 
 use crate::counters::server::ServerCounters;
-use crate::sessions::dispatch::turn_away;
+use crate::sessions::send::turn_away;
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::{Frame, Head, HeadError, Link, LinkError, NoOwner, Stream};
 use gannet_wire::frames::declare::{FrameError, FrameKind};

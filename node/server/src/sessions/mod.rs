@@ -1,7 +1,9 @@
 //! Sessions: how a connection is greeted, and how a frame is taken in.
 
 pub(crate) mod acceptor;
+pub(crate) mod context;
 pub(crate) mod dispatch;
+pub(crate) mod end;
 #[cfg(test)]
 pub(crate) mod fences;
 #[cfg(test)]
@@ -12,6 +14,7 @@ pub(crate) mod pending_replies;
 pub(crate) mod refusals;
 #[cfg(test)]
 mod rejoin_tests;
+pub(crate) mod send;
 pub(crate) mod session;
 pub(crate) mod session_buffers;
 pub(crate) mod session_replies;

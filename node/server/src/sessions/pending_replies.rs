@@ -2,13 +2,15 @@
 //! cannot be answered yet.
 
 use crate::limits::{ASIDE_BYTES_SPARE, WAITS_REPORT_EVERY};
+use crate::peers::kinds::leaves_at_once;
 use crate::peers::memory::SessionShare;
+use crate::peers::outcome::RequestFailure;
+use crate::peers::pusher::Pusher;
 use crate::replication::hold::HeldAcks;
-use crate::requests::bulk::{Pusher, RequestFailure};
-use crate::requests::copies;
-use crate::sessions::dispatch::{answer_refused, send_reply};
+use crate::requests::steps::pushes::{count_late, is_past, is_synchronous, outcome};
+use crate::server_tables::ServerTables;
+use crate::sessions::send::{answer_refused, send_reply};
 use crate::steps::step_sums::KeepOutcome;
-use crate::tables::server_tables::ServerTables;
 use bytemuck::cast_slice_mut;
 use gannet_core::Applied;
 use gannet_transport::{Frame, Head, Transmit};
@@ -83,7 +85,7 @@ impl PendingReply {
     pub(crate) fn waits_for_backups(&self) -> bool {
         match self {
             PendingReply::Ready(reply) => !HeldAcks::keeps(reply),
-            PendingReply::Request { head, .. } => !copies::leaves_at_once(head.kind),
+            PendingReply::Request { head, .. } => !leaves_at_once(head.kind),
             PendingReply::Push { .. } | PendingReply::Refused { .. } => false,
         }
     }
@@ -105,14 +107,14 @@ impl PendingReply {
             }
             &PendingReply::Push { id, table, step, rows, not_finite } => {
                 let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
-                match tables.outcome(table, step, pusher) {
+                match outcome(tables, table, step, pusher) {
                     KeepOutcome::Waits => return ReplyOutcome::Waits,
                     KeepOutcome::Applied => {
                         send(AckFrame::new(Applied { applied: left, ..none }, 0).encode(id))
                     }
                     KeepOutcome::Late => {
                         let sent = send(AckFrame::new(none, left).encode(id));
-                        tables.count_late(table, if sent { left } else { 0 });
+                        count_late(tables, table, if sent { left } else { 0 });
                         sent
                     }
                     KeepOutcome::Refused(refusal, text) => {
@@ -136,7 +138,7 @@ pub(crate) fn behind(
         PendingReply::Push { table, step, .. } => Some((*table, *step)),
         _ => None,
     });
-    let mut unfinished = pushes.filter(|&(table, step)| !tables.is_past(table, step, pusher));
+    let mut unfinished = pushes.filter(|&(table, step)| !is_past(tables, table, step, pusher));
     match (unfinished.next(), pending.iter().find_map(PendingReply::waits_for)) {
         (Some((_, step)), _) => RequestFailure::Refused(
             Refusal::Malformed,
@@ -152,7 +154,7 @@ pub(crate) fn behind(
 /// Refuses a request of a synchronous step if there is no memory for it while it waits. It must not stay in the receive
 /// buffer: it may wait for a fence that comes behind it.
 pub(crate) fn no_memory(tables: &ServerTables, table: u32, kind: u16) -> Option<RequestFailure> {
-    let refused = !keeps_its_place(kind) && tables.is_synchronous(table);
+    let refused = !keeps_its_place(kind) && is_synchronous(tables, table);
     refused.then(|| {
         let text = "there is no memory for the keys of pulls that wait for other workers: start the server with a \
                     larger --keyset-memory";

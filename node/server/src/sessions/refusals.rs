@@ -1,7 +1,7 @@
 //! What a server refuses, frame by frame, over a raw link of the simulation: requests that Gannet's workers never send.
 
+use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::server::ServerConfig;
 use gannet_core::{Admission, Init, NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Adam, Add, GradientTransform, Rule};
 use gannet_transport::sim::{Faults, Sim, SimStream};

@@ -1,46 +1,33 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
-use crate::counters::server::{Carrier, RequestKind, ThreadCounters};
+use crate::config::SessionLimits;
+use crate::counters::server::{Carrier, RequestKind};
 use crate::limits::{CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAMES_PER_TURN, REST_TIME};
 use crate::peers::keysets::Keysets;
-use crate::peers::memory::{SessionLimits, SessionMemory};
-use crate::replication::ReplicationGate;
+use crate::peers::kinds::{depends_on_commands, leaves_at_once};
+use crate::peers::memory::SessionMemory;
+use crate::peers::outcome::RequestFailure;
+use crate::peers::pusher::Pusher;
+use crate::replication::gate::ReplicationGate;
 use crate::replication::hold::{HeldAcks, ReplyHold};
-use crate::requests::bulk::{Pusher, RequestBuffers, RequestFailure};
-use crate::requests::copies;
-use crate::requests::incarnations::Incarnations;
+use crate::requests::steps::awaited::waits_for_others;
 use crate::requests::subscriptions::Subscriptions;
-use crate::restore::states::StateHolders;
-use crate::sessions::dispatch::{RequestHandler, turn_away};
+use crate::server_tables::ServerTables;
+use crate::sessions::context::{GreetedConnection, RequestContext, WorkerState};
+use crate::sessions::dispatch::RequestHandler;
+use crate::sessions::end::SessionEnd;
 use crate::sessions::pending_replies::{PendingReply, ReplyOutcome};
+use crate::sessions::send::turn_away;
 use crate::sessions::session_buffers::SessionBuffers;
 use crate::sessions::session_replies::SessionReplies;
 use crate::sessions::session_times::SessionTimes;
-use crate::tables::server_tables::ServerTables;
-use gannet_jobs::runs::registry::Registry;
-use gannet_jobs::scheduler::jobs::Schedulers;
 use gannet_transport::limits::HEAD_BYTES;
 use gannet_transport::{Event, Filled, Frame, Link, LinkError, NoOwner, Stream};
 use gannet_wire::frames::session::WelcomeFrame;
-use gannet_wire::log_limiter::LogLimiter;
-use gannet_wire::messages::control::{HelloV1, WelcomeV1};
+use gannet_wire::messages::control::WelcomeV1;
 use gannet_wire::refusal::Refusal;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A connection that has said who it is: what the acceptor hands to a thread.
-pub(crate) struct GreetedConnection<S> {
-    pub(crate) link: Link<S>,
-    pub(crate) hello: HelloV1,
-    pub(crate) hello_id: u64,
-}
-
-/// What a session keeps for its worker between requests.
-pub(crate) struct WorkerState {
-    pub(crate) pusher: Pusher,
-    pub(crate) keysets: Keysets,
-    pub(crate) subscriptions: Subscriptions,
-}
 
 /// One link of a worker, and everything that a server thread keeps for it.
 pub(crate) struct Session<S> {
@@ -70,25 +57,6 @@ pub(crate) struct Session<S> {
     unhandled_since: Duration,
 }
 
-/// Why a session ends.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SessionEnd {
-    #[error(transparent)]
-    Link(#[from] LinkError),
-    #[error("{peer} has more requests under way than its credit of {credit}")]
-    Overrun { peer: Arc<str>, credit: usize },
-    #[error("{0} sent a frame, or took answers, too slowly: {1} s are the limit")]
-    Stalled(Arc<str>, u64),
-    #[error("{0} has said nothing for {1} s")]
-    Silent(Arc<str>, u64),
-    #[error("the others went on without {0}")]
-    Fenced(Arc<str>),
-    #[error("{0} keeps step over another session now")]
-    Displaced(Arc<str>),
-    #[error("{0} has gone while a request of it waited for other workers")]
-    Gone(Arc<str>),
-}
-
 /// What a turn came to.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct TurnOutcome {
@@ -99,33 +67,6 @@ pub(crate) struct TurnOutcome {
     pub(crate) frames: u64,
     /// The largest frame handled, received or sent.
     pub(crate) largest: usize,
-}
-
-/// What a session needs of its thread.
-pub(crate) struct RequestContext<'a> {
-    pub(crate) tables: &'a mut ServerTables,
-    pub(crate) scratch: &'a mut RequestBuffers,
-    pub(crate) counters: &'a ThreadCounters,
-    pub(crate) log_limiter: &'a mut LogLimiter,
-    /// In thread 0.
-    pub(crate) scheduler: Option<&'a mut Schedulers>,
-    pub(crate) runs: Option<&'a mut Registry>,
-    pub(crate) incarnations: Option<&'a mut Incarnations>,
-    /// What time it is.
-    pub(crate) now: &'a dyn Fn() -> Duration,
-}
-
-impl RequestContext<'_> {
-    /// What may leave now. Tells backups the changed states first, so that the answers of this turn wait for them.
-    fn gate(&mut self) -> ReplicationGate {
-        if let (Some(scheduler), Some(incarnations)) =
-            (self.scheduler.as_deref_mut(), self.incarnations.as_deref_mut())
-        {
-            let runs = self.runs.as_deref_mut();
-            self.tables.tell_states(StateHolders { scheduler, runs, incarnations });
-        }
-        self.tables.gate(self.now)
-    }
 }
 
 /// Requests handled since the clock was looked at.
@@ -322,8 +263,8 @@ impl<S: Stream> Session<S> {
             let (receive, transmit, stream) = self.link.parts();
             let before = transmit.queued_bytes();
             let Some(frame) = receive.peek(&mut NoOwner)? else { return Ok(false) };
-            self.depends |= copies::depends_on_commands(frame.head.kind);
-            self.waits |= !copies::leaves_at_once(frame.head.kind);
+            self.depends |= depends_on_commands(frame.head.kind);
+            self.waits |= !leaves_at_once(frame.head.kind);
             let Session { worker, replies, acks, .. } = self;
             let mut handler =
                 RequestHandler { context, worker, pending: &mut replies.pending, now, transmit, acks };
@@ -429,7 +370,7 @@ impl<S: Stream> Session<S> {
     /// may be silent meanwhile.
     pub(crate) fn report_wait(&mut self, tables: &ServerTables, now: Duration) -> bool {
         let Some(table) = self.replies.waits_over() else { return false };
-        if tables.waits_for_others(table, &self.worker.pusher) {
+        if waits_for_others(tables, table, &self.worker.pusher) {
             self.times.excuse_wait(now);
         }
         self.replies.report_wait((tables, &self.worker.pusher), self.link.transmit(), now)

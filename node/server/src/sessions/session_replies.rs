@@ -1,8 +1,9 @@
 //! The replies that a session cannot give yet, because their requests wait for other workers.
 
-use crate::requests::bulk::Pusher;
+use crate::peers::pusher::Pusher;
+use crate::requests::steps::awaited::waits;
+use crate::server_tables::ServerTables;
 use crate::sessions::pending_replies::{PendingReply, WaitingRequest};
-use crate::tables::server_tables::ServerTables;
 use gannet_transport::Transmit;
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::sync::WaitsFrame;
@@ -53,7 +54,7 @@ impl SessionReplies {
     ) -> bool {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.is_due(now)) else { return false };
         waiting.last_report = Some(now);
-        let Some(payload) = tables.waits(waiting.table, of) else { return false };
+        let Some(payload) = waits(tables, waiting.table, of) else { return false };
         transmit.send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
     }
 }

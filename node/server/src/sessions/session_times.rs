@@ -1,7 +1,7 @@
 //! When a session last made progress, and when it has been too slow or silent for too long.
 
 use crate::limits::{FRAME_TIME, FRAME_TIME_PRESSED, STALL_TIME};
-use crate::sessions::session::SessionEnd;
+use crate::sessions::end::SessionEnd;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -9,6 +9,10 @@
 //! ```
 //! The group waits for workers that are absent or away. It does not wait for those that are gone or have left.
 
+#[cfg(test)]
+#[path = "clocks_tests.rs"]
+mod tests;
+
 use gannet_wire::sync::{SyncConfig, SyncMode};
 
 /// Where a worker is.
@@ -93,7 +97,7 @@ impl Clocks {
     }
 
     /// The highest clock of the group.
-    pub(crate) fn highest(&self) -> u64 {
+    fn highest(&self) -> u64 {
         self.ranks.iter().map(|rank| rank.clock).max().unwrap_or(0)
     }
 
@@ -278,7 +282,3 @@ impl Clocks {
         Some(self.as_straggler(number))
     }
 }
-
-#[cfg(test)]
-#[path = "clocks_tests.rs"]
-mod tests;

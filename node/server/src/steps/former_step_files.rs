@@ -6,6 +6,10 @@
 //! each thread are left, and those of shards that are ahead of other shards of their thread. These go when the server
 //! is started after the others have made the steps.
 
+#[cfg(test)]
+#[path = "former_step_files_tests.rs"]
+mod tests;
+
 use crate::steps::step_files::{
     BEGINNING, RecoveredSteps, StepFile, StepFiles, file_name, files, if_there, is_of_this_version, read,
 };
@@ -80,7 +84,3 @@ fn goes(path: &Path, shards: &Shards, present: &[ShardSet], last: &LastSteps) ->
     };
     Ok(!step.births().into_iter().any(is_needed))
 }
-
-#[cfg(test)]
-#[path = "former_step_files_tests.rs"]
-mod tests;

@@ -1,14 +1,16 @@
 //! Servers that are started again and again with other threads: their step files do not add up, and no step is lost.
 
 use crate::steps::former_step_files::*;
+use crate::steps::step::{StepNote, StepSum};
 use crate::steps::step_files::{apply, finish};
-use crate::steps::step_sums::{StepNote, StepSum};
 use gannet_core::{DATA_PUSHERS, PushName, Read, Schema, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
 use std::fs;
 
 const SHARDS: u32 = 8;
+
 const KEYS: u64 = 100;
+
 const AGGREGATE: u64 = u64::MAX - 1;
 
 fn schema() -> Schema {

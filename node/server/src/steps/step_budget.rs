@@ -15,7 +15,7 @@
 //! the budget is half of what they leave.
 
 use crate::limits::BSP_BYTES_MAX;
-use crate::steps::step_sums::StepAdmission;
+use crate::steps::step::StepAdmission;
 use gannet_core::Store;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;

@@ -10,7 +10,11 @@
 //! A thread that opens other shards than the one before (another number of threads) writes down where they are, in
 //! files of its own. So the files before are not needed any more, and go (former_step_files.rs).
 
-use crate::steps::step_sums::{StepNote, StepSum};
+#[cfg(test)]
+#[path = "step_files_tests.rs"]
+mod tests;
+
+use crate::steps::step::{StepNote, StepSum};
 use gannet_core::limits::SHARDS_MAX;
 use gannet_core::own_files::FileOwner;
 use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, own_files, shard_of};
@@ -22,17 +26,24 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 const MAGIC: [u8; 8] = *b"GNTSTEP5";
+
 /// What files of older versions of Gannet begin with: they had no mark, their threads had one run of shards, and before
 /// that, notes had no sizes of pushes. They are read. New steps go to files of the present version.
 const MAGIC_WITHOUT_MARK: [u8; 8] = *b"GNTSTEP4";
+
 const MAGIC_OF_RUNS: [u8; 8] = *b"GNTSTEP3";
+
 const MAGIC_WITHOUT_SIZES: [u8; 8] = *b"GNTSTEP2";
+
 /// What the files of all versions begin with.
 pub(crate) const BEGINNING: &[u8] = b"GNTSTEP";
+
 /// Bytes before the message: the magic, the checksum, the mark, the length.
 const HEAD: usize = 24;
+
 /// Where the mark is. It is 0 until the step is applied, and then the checksum with all bits turned.
 const MARK: u64 = 12;
+
 const PREFIX: &str = "step-";
 
 /// A step as the file has it. Frozen: a change is a new struct.
@@ -425,7 +436,3 @@ pub(crate) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Resul
     }
     Ok(all)
 }
-
-#[cfg(test)]
-#[path = "step_files_tests.rs"]
-mod tests;

@@ -1,9 +1,10 @@
 //! If a server is killed in a step, at any of its shards, it finishes the step from its file. Nothing else changes.
 
 use crate::steps::clocks::{Clocks, Joiner};
+use crate::steps::step::{IncomingPush, StepAdmission};
 use crate::steps::step_files::*;
 use crate::steps::step_merge::StepMerge;
-use crate::steps::step_sums::{IncomingPush, NextStep, StepAdmission, StepSums};
+use crate::steps::step_sums::{NextStep, StepSums};
 use gannet_core::{DATA_PUSHERS, Origin, Read, Schema, TableIdentity};
 use gannet_optim::{Add, Rule};
 use gannet_wire::sync::{Merge, StepReduce, SyncConfig, SyncMode};
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const SHARDS: u32 = 8;
+
 const AGGREGATE: u64 = u64::MAX - 1;
 
 fn whole() -> ShardSet {

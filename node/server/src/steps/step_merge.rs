@@ -1,6 +1,6 @@
 //! How the pushes of several workers in one synchronous step become one push.
 
-use crate::steps::step_sums::{DataNames, StepNote, WorkerStep};
+use crate::steps::step::{DataNames, StepNote, WorkerStep};
 use gannet_core::{PushName, hash, shard_of};
 use gannet_wire::key_hash_builder::KeyHashBuilder;
 use gannet_wire::sync::Merge;

@@ -4,69 +4,19 @@
 //! A shard may already have a push that is named by its data, because another worker pushed it before. The step leaves
 //! out such a push.
 
+#[cfg(test)]
+#[path = "step_sums_tests.rs"]
+mod tests;
+
 use crate::limits::BSP_STEPS_REMEMBERED;
 use crate::steps::clocks::Clocks;
+use crate::steps::step::{DataNames, IncomingPush, StepAdmission, StepSum, WorkerStep};
 use crate::steps::step_budget::StepBudgetShare;
 use crate::steps::step_files::RecoveredSteps;
 use crate::steps::step_merge::{StepMerge, UnappliedStep, merge_rows, unapplied_rows};
 use gannet_core::{PushName, Write};
 use gannet_wire::refusal::Refusal;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
-
-/// The rows that one worker has pushed in one step.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct WorkerStep {
-    write: Option<Write>,
-    pub(crate) keys: Vec<u64>,
-    pub(crate) values: Vec<f32>,
-    /// The keys that came under names of data.
-    pub(crate) named: Vec<DataNames>,
-}
-
-/// Keys that came under one name of data.
-#[derive(Debug, Clone)]
-pub(crate) struct DataNames {
-    pub(crate) name: PushName,
-    pub(crate) total: u64,
-    pub(crate) keys: Range<usize>,
-    /// For each shard, how many rows of the push it has after these keys.
-    pub(crate) ends: Vec<(u32, u32)>,
-}
-
-/// Rows of a push that arrive before their step is applied.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IncomingPush<'a> {
-    pub(crate) write: Write,
-    pub(crate) keys: &'a [u64],
-    pub(crate) values: &'a [f32],
-    /// The name that the data gives the push, if any.
-    pub(crate) name: Option<PushName>,
-    /// With a name: rows of the whole push, over all shards; 0: unknown, or some shards may never have theirs.
-    pub(crate) total: u64,
-    /// With a name: the [`run_ends`](gannet_wire::frames::push_payload::run_ends) of all rows that came, also of rows
-    /// that are not stored.
-    pub(crate) ends: &'a [(u32, u32)],
-}
-
-impl IncomingPush<'_> {
-    fn bytes(&self) -> usize {
-        let named = self.name.map_or(0, |_| size_of::<DataNames>() + size_of_val(self.ends));
-        self.keys.len() * 8 + self.values.len() * 4 + named
-    }
-}
-
-impl WorkerStep {
-    /// Whether there is nothing to apply or to note. A named push is noted even if no row of it was stored.
-    fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.named.is_empty()
-    }
-
-    fn bytes(&self) -> usize {
-        let named = self.named.iter().map(|named| size_of::<DataNames>() + size_of_val(&*named.ends));
-        self.keys.len() * 8 + self.values.len() * 4 + named.sum::<usize>()
-    }
-}
 
 /// The outcome of a push that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,41 +27,6 @@ pub(crate) enum KeepOutcome {
     /// Its step was applied without it.
     Late,
     Refused(Refusal, String),
-}
-
-/// Whether a push can be stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StepAdmission {
-    Kept,
-    /// Not now: a step must be applied first, of this group or of another one on the same budget.
-    Later,
-    /// Never: the step is too large.
-    Full,
-    /// The worker pushed both gradients and changes of state in one step, or only some rows under names of data.
-    Mixed,
-}
-
-/// A step, merged into one push.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct StepSum {
-    pub(crate) step: u64,
-    /// The workers whose rows are in it, a bit each.
-    pub(crate) mask: u32,
-    pub(crate) write: Write,
-    /// In ascending order of shard.
-    pub(crate) keys: Vec<u64>,
-    pub(crate) values: Vec<f32>,
-    /// The names of data that shards must remember.
-    pub(crate) notes: Vec<StepNote>,
-}
-
-/// A shard must remember that it has the rows of a push up to `name.row`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct StepNote {
-    pub(crate) shard: u32,
-    pub(crate) name: PushName,
-    /// As in [`IncomingPush`].
-    pub(crate) total: u64,
 }
 
 /// What to do about the next step.
@@ -403,7 +318,3 @@ impl StepSums {
         self.trouble = None;
     }
 }
-
-#[cfg(test)]
-#[path = "step_sums_tests.rs"]
-mod tests;

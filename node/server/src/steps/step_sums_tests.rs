@@ -1,6 +1,7 @@
 //! The sums of steps, compared with a plain map, and the workers for which each step waits.
 
 use crate::steps::clocks::Joiner;
+use crate::steps::step::StepNote;
 use crate::steps::step_merge::WorkerRows;
 use crate::steps::step_sums::*;
 use gannet_core::{hash, shard_of};

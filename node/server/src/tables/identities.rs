@@ -7,8 +7,7 @@
 //! confirmed ones, rows are lost. If they are missing beside unconfirmed ones, nobody has ever pushed.
 
 use crate::limits::{REFUSALS_TOGETHER, TABLES_MAX};
-use crate::requests::bulk::{RequestFailure, RequestOutcome, refuse};
-use crate::tables::server_tables::send_answer;
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
 use gannet_core::{HeldTable, OpenError, Origin, Schema, Shards, Store, TableIdentity, TableUid};
 use gannet_transport::{Frame, Transmit};
 use gannet_wire::frames::declare::FrameKind;

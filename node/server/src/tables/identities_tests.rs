@@ -1,8 +1,8 @@
 //! How a table is made in two phases, frame by frame. A start that was interrupted goes on, and a request for an
 //! earlier incarnation of the server makes nothing.
 
+use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::server::ServerConfig;
 use crate::sessions::refusals::{ask, greet, refused};
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Add, Rule};

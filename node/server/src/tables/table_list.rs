@@ -3,8 +3,9 @@
 //! never reaches another table.
 
 use crate::limits::TABLES_MAX;
-use crate::requests::bulk::{RequestFailure, refuse};
-use crate::tables::server_tables::ServerTable;
+use crate::peers::outcome::{RequestFailure, refuse};
+use crate::peers::pusher::place_of;
+use crate::tables::table::ServerTable;
 use gannet_wire::refusal::Refusal;
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -28,11 +29,6 @@ struct TablePlace {
     /// The number of the table here, or of the next one.
     number: usize,
     table: Option<Box<ServerTable>>,
-}
-
-/// The place of a table with this number.
-pub(crate) fn place_of(number: u32) -> usize {
-    number as usize % TABLES_MAX
 }
 
 impl TableList {

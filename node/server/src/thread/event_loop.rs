@@ -1,17 +1,24 @@
 //! A server thread: it polls its links and owns its shards. `run_once` is one round of the event loop.
 
 use crate::counters::server::{ServerCounters, ThreadCounters};
-use crate::cuts::cut_slices::CutTurn;
+use crate::cuts::state::CutTurn;
 use crate::error::ServerError;
 use crate::limits::{CUT_RETRY, INBOX_MAX, MEMORY_RETRY, STOP_TIME};
+use crate::peers::buffers::RequestBuffers;
 use crate::peers::keysets::Keysets;
+use crate::peers::pusher::Pusher;
+use crate::places::incarnations::Incarnations;
+use crate::places::states::{NamedState, SavedStates, StateHolders, snapshot};
 use crate::replication::replicator::ReplicatorWaker;
-use crate::requests::bulk::{Pusher, RequestBuffers};
-use crate::requests::incarnations::Incarnations;
-use crate::restore::states::{NamedState, SavedStates, StateHolders, snapshot};
-use crate::sessions::dispatch::turn_away;
-use crate::sessions::session::{GreetedConnection, RequestContext, Session, SessionEnd};
-use crate::tables::server_tables::ServerTables;
+use crate::requests::cuts::absent::forget_clients;
+use crate::requests::cuts::protocol::{cut_expires, end_cut_of, expire_cut};
+use crate::requests::cuts::slices::write_cut;
+use crate::requests::steps::awaited::{end_session, hear};
+use crate::server_tables::ServerTables;
+use crate::sessions::context::{GreetedConnection, RequestContext};
+use crate::sessions::end::SessionEnd;
+use crate::sessions::send::turn_away;
+use crate::sessions::session::Session;
 use crate::thread::settings::ThreadSettings;
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;
@@ -105,8 +112,8 @@ impl<N: Net> ShardThread<N> {
         }
         tables.registrar = net.registrar();
         let spin = Spin::new(settings.spin);
-        (tables.incarnation, tables.standing) = (settings.incarnation, settings.standing.clone());
-        tables.step_budget = Some(settings.step_budget.clone());
+        (tables.home.incarnation, tables.standing) = (settings.incarnation, settings.standing.clone());
+        tables.waits.budget = Some(settings.step_budget.clone());
         let next_session = (settings.incarnation as u32).rotate_left(settings.thread);
         Ok(ShardThread {
             net,
@@ -155,7 +162,7 @@ impl<N: Net> ShardThread<N> {
     /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(crate) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
-        let writing = self.tables.write_cut(|| self.net.now());
+        let writing = write_cut(&mut self.tables, || self.net.now());
         self.follow_membership()?;
         // Sessions whose replies have waited for backups may be ready then.
         let replicating = self.replicate();
@@ -168,7 +175,7 @@ impl<N: Net> ShardThread<N> {
             replicating || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
-        let sleep = match self.next_sweep.min(self.next_memory_retry).min(self.tables.cut_expires()) {
+        let sleep = match self.next_sweep.min(self.next_memory_retry).min(cut_expires(&self.tables)) {
             Duration::MAX => sleep,
             at => sleep.min(at.saturating_sub(self.net.now())),
         };
@@ -198,11 +205,11 @@ impl<N: Net> ShardThread<N> {
             self.sweep(now);
         }
         if now >= self.next_memory_retry {
-            (self.next_memory_retry, self.tables.group_changed) = (Duration::MAX, true);
+            (self.next_memory_retry, self.tables.waits.group_changed) = (Duration::MAX, true);
             self.resume_group_waiters();
         }
-        if now >= self.tables.cut_expires() {
-            self.tables.expire_cut(now);
+        if now >= cut_expires(&self.tables) {
+            expire_cut(&mut self.tables, now);
         }
         self.resume_group_waiters();
         if now >= self.next_tick {
@@ -267,7 +274,7 @@ impl<N: Net> ShardThread<N> {
             }
             Err(end) => self.end(token, &end),
         }
-        if std::mem::take(&mut self.tables.memory_short) {
+        if std::mem::take(&mut self.tables.waits.memory_short) {
             self.next_memory_retry = self.next_memory_retry.min(now + MEMORY_RETRY);
         }
         self.resume_group_waiters();
@@ -308,12 +315,12 @@ impl<N: Net> ShardThread<N> {
     /// After a change of the workers that keep step: ends the sessions of fenced workers and those that other sessions
     /// have displaced, and lets waiting sessions try again.
     fn resume_group_waiters(&mut self) {
-        while std::mem::take(&mut self.tables.group_changed)
-            || !self.tables.fenced.is_empty()
-            || !self.tables.displaced.is_empty()
+        while std::mem::take(&mut self.tables.waits.group_changed)
+            || !self.tables.waits.fenced.is_empty()
+            || !self.tables.waits.displaced.is_empty()
         {
-            let fenced = std::mem::take(&mut self.tables.fenced);
-            let displaced = std::mem::take(&mut self.tables.displaced);
+            let fenced = std::mem::take(&mut self.tables.waits.fenced);
+            let displaced = std::mem::take(&mut self.tables.waits.displaced);
             for token in 0..self.sessions.len() {
                 let Some(session) = &mut self.sessions[token] else { continue };
                 let Pusher { pusher, incarnation, session: number, .. } = *session.pusher();
@@ -339,9 +346,13 @@ impl<N: Net> ShardThread<N> {
     fn end(&mut self, token: usize, end: &SessionEnd) {
         let Some(session) = self.sessions[token].take() else { return };
         let number = session.pusher().session;
-        self.tables.cuts.absences.end(session.pusher(), self.tables.detector.clock(self.net.now()));
-        self.tables.end_session(number);
-        self.tables.end_cut_of(number, self.net.now());
+        self.tables
+            .checkpoints
+            .cuts
+            .absences
+            .end(session.pusher(), self.tables.detector.clock(self.net.now()));
+        end_session(&mut self.tables, number);
+        end_cut_of(&mut self.tables, number, self.net.now());
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.closed(number);
         }
@@ -407,7 +418,7 @@ impl<N: Net> ShardThread<N> {
             }
             self.next_session = self.next_session.wrapping_add(1);
             let session = self.begin(greeted);
-            self.tables.cuts.absences.begin(session.pusher());
+            self.tables.checkpoints.cuts.absences.begin(session.pusher());
             self.own_counters().over(session.over).begun.add(1);
             self.sessions[free] = Some(session);
             self.enqueue(free);
@@ -447,14 +458,14 @@ impl<N: Net> ShardThread<N> {
         let standing = self.tables.standing.as_ref();
         self.tables.detector.hold_back(standing.is_some_and(|standing| standing.is_silent(now)), now);
         self.tables.detector.wake(now);
-        self.tables.cuts.absences.wake(self.tables.detector.clock(now));
+        self.tables.checkpoints.cuts.absences.wake(self.tables.detector.clock(now));
         self.counters.tick(self.settings.thread);
         let (silence, pressed) = (self.settings.limits.silence, !self.waiting_for_memory.is_empty());
         for token in 0..self.sessions.len() {
             let Some(session) = &mut self.sessions[token] else { continue };
             session.tick(now);
             let reported = session.report_wait(&self.tables, now);
-            self.tables.hear(session.pusher(), session.last_received());
+            hear(&self.tables, session.pusher(), session.last_received());
             if reported && !std::mem::replace(&mut self.queued[token], true) {
                 self.ready.push_back(token);
             }
@@ -462,7 +473,7 @@ impl<N: Net> ShardThread<N> {
                 self.end(token, &end);
             }
         }
-        self.tables.forget_clients(now);
+        forget_clients(&mut self.tables, now);
         self.resume_group_waiters();
         if let Some(runs) = &mut self.runs
             && let Err((_, why)) = runs.give_up_dead_workers(now)

@@ -1,9 +1,9 @@
 //! What a server thread is told when it begins.
 
+use crate::config::{ReplicationMode, SessionLimits};
 use crate::membership::standing::Standing;
-use crate::peers::memory::{SessionLimits, SessionMemory};
-use crate::replication::ReplicationMode;
-use crate::requests::incarnations::HighestIncarnation;
+use crate::peers::memory::SessionMemory;
+use crate::places::incarnations::HighestIncarnation;
 use crate::steps::step_budget::StepBudget;
 use gannet_jobs::scheduler::data_server::DataServerConfig;
 use std::sync::Arc;

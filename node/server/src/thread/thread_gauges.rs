@@ -29,7 +29,7 @@ impl<N: Net> ShardThread<N> {
         counters.sessions_waiting_for_memory.set(waiting_for_memory);
         counters.pinned_bytes.set(pinned);
         counters.parked_sessions.set(parked);
-        let replication = self.tables.replication.as_ref();
+        let replication = self.tables.backups.replication.as_ref();
         let (joined, all) = replication.map(|replication| replication.progress()).unwrap_or_default();
         counters.backups_joined.set(joined as u64);
         counters.backup_queue_bytes.set(all.bytes);

@@ -1,8 +1,8 @@
 //! Checkpoints of a table in synchronous steps, where the threads of a server have made a step with different workers,
 //! or were killed in it. The tests are workers over raw links, one to each thread.
 
+use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::server::ServerConfig;
 use crate::sessions::refusals::ask;
 use gannet_core::{CheckpointDir, NO_CLOCK, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
@@ -23,6 +23,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const SHARDS: u32 = 8;
+
 /// Ends worker 1.
 const FENCE: FenceFrame = FenceFrame { table: 0, index: 1, pusher: 2, incarnation: 1 };
 

@@ -1,6 +1,6 @@
 //! Messages of a cut that are longer than a frame: those of a thread with thousands of tables. They travel in parts.
 
-use crate::requests::bulk::{RequestFailure, refuse};
+use crate::peers::outcome::{RequestFailure, refuse};
 use gannet_wire::limits::{CUT_BYTES_MAX, CUT_PART_BYTES};
 use gannet_wire::messages::control;
 use gannet_wire::messages::cuts::{CutReplyV1, CutRequestV1};

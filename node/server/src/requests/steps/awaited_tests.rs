@@ -2,19 +2,23 @@
 
 use crate::counters::server::ServerCounters;
 use crate::limits::INCARNATION_NAMED_MAX;
+use crate::requests::steps::awaited;
+use crate::requests::steps::awaited::{dead_member, *};
+use crate::requests::steps::joins::fence_worker;
 use crate::steps::clocks::Joiner;
 use crate::steps::step_budget::StepBudgetShare;
 use crate::tables::identities::{Identities, IdentityClaim};
-use crate::thread::heartbeats::*;
 use gannet_core::{DATA_PUSHERS, NO_CLOCK, Schema, Store, TableIdentity, TableUid};
 use gannet_jobs::failure_detector::WorkerLimits;
 use gannet_optim::{Add, Rule};
+use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::share_pushers::AGGREGATE;
 use gannet_wire::sync::{SyncConfig, SyncMode};
 use proptest::prelude::*;
 use std::sync::Arc;
 
 const SECOND: Duration = Duration::from_secs(1);
+
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn open(tables: &mut ServerTables, name: &str, uid: u8) {
@@ -73,7 +77,7 @@ fn ask_for(
 ) -> Result<Option<DeadMemberV1>, Refusal> {
     tables.detector.wake(now);
     let of = AwaitV1 { table: "t".into(), rank, pusher, incarnation };
-    tables.dead_member(&of, now).map_err(|failure| match failure {
+    dead_member(tables, &of, now).map_err(|failure| match failure {
         RequestFailure::Refused(refusal, _) => refusal,
         _ => panic!("an answer that waits"),
     })
@@ -142,11 +146,11 @@ fn a_worker_that_waited_for_itself_over_one_table_was_not_told_for_whom_it_waits
     }
     // The other one has ended its first step over the second table, and not yet over the first.
     tables.all[1].group.as_mut().expect("both keep step").clocks.tick(0, 1);
-    assert!(tables.fence_worker(0, 1, (2, 7), SECOND).is_ok());
+    assert!(fence_worker(&mut tables, 0, 1, (2, 7), SECOND).is_ok());
     let (introduced, ranks) = (Vec::new(), Vec::new());
     let mut pusher = Pusher { pusher: 1, incarnation: 7, introduced, session: 1, blocked: false, ranks };
     (0..2).for_each(|table| pusher.enter(table, 0));
-    let payload = tables.waits(0, &pusher).expect("it waits");
+    let payload = awaited::waits(&tables, 0, &pusher).expect("it waits");
     let waits: WaitsV2 = control::open_as(2, &payload).unwrap();
     assert_eq!((waits.table, waits.rank), (1, 1));
 }
@@ -196,7 +200,7 @@ fn a_dead_worker_of_a_strict_group_is_named_and_not_fenced() {
     }
     let dead = ask(&mut tables, 7, SECOND * 12).expect("it is dead");
     assert_eq!((dead.rank, dead.pusher, dead.incarnation, dead.silent_ms), (1, 2, 7, 11_000));
-    assert!(are_free(&mut tables, &[0, 1]) && tables.fenced.is_empty());
+    assert!(are_free(&mut tables, &[0, 1]) && tables.waits.fenced.is_empty());
     // Its supervisor has started it again. Others still wait for the old one, at threads that the new one has not
     // reached: once that ended them.
     assert!(join_as(&mut tables, 0, &of_group(1, 2, true), 8, SECOND * 13));

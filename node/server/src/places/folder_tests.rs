@@ -1,7 +1,7 @@
 //! What a server with a data folder believes, for each order in which its writes and those to the coordinator happen.
 
-use crate::membership::MembershipConfig;
-use crate::membership::folder::*;
+use crate::config::MembershipConfig;
+use crate::places::folder::*;
 use gannet_core::{Origin, PushName, Schema, Shards, TableIdentity, TableUid, Write};
 use gannet_jobs::coordinator::memory::MemoryCoordinator;
 use gannet_optim::{Add, Rule};
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const HOME: (u32, u32) = (1, 3);
+
 const OLD: Claim = Claim { epoch: 4, incarnation: 40 };
+
 const NEW: Claim = Claim { epoch: 5, incarnation: 50 };
 
 fn config(job: &str, place: (u32, u32)) -> MembershipConfig {
@@ -23,7 +25,7 @@ fn config(job: &str, place: (u32, u32)) -> MembershipConfig {
         backups: 1,
         lease: Duration::from_secs(2),
         kept: Duration::from_secs(60),
-        on_server_loss: crate::membership::founding::OnServerLoss::Stop,
+        on_server_loss: crate::config::OnServerLoss::Stop,
     }
 }
 
@@ -280,7 +282,7 @@ fn former_rows_that_were_moved_beside_files_of_the_user_went_after_a_kill() {
         std::fs::write(at(name), MARK_BEGINNING).unwrap();
     }
     drop((folder, store));
-    let store = crate::membership::folder::tests::store(dir.path());
+    let store = crate::places::folder::tests::store(dir.path());
     assert!(!open(&store).has_rows());
     for moved in ["job.t/shard-0000.image", "job.u/shard-0000.image", "TABLES", "PLACE", "letter"] {
         assert!(at("former").join(moved).is_file(), "{moved}");

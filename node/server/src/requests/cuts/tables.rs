@@ -1,7 +1,7 @@
 //! What a cut knows of the tables of a thread.
 
-use crate::steps::group::is_data;
-use crate::tables::server_tables::ServerTable;
+use crate::peers::pusher::is_data;
+use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
 use gannet_core::{Position, TableUid};
 use gannet_wire::messages::cuts::{CutBaseV1, CutPushV1, CutTableV1};

@@ -1,96 +1,37 @@
 //! What a server thread does for its backups in each round of its event loop.
 
 use crate::error::ServerError;
-use crate::membership::standing::Promotion;
-use crate::membership::undone::Positions;
-use crate::replication::queue::CommandQueue;
+use crate::peers::outcome::RequestFailure;
+use crate::places::incarnations::Incarnations;
+use crate::places::own::{Promotion, SCHEDULER_PLACE};
+use crate::places::states::StateHolders;
+use crate::replication::Replication;
+use crate::replication::queue::{CommandQueue, ThreadQueues};
 use crate::replication::replicator::Replicator;
 use crate::replication::slot::BackupLink;
-use crate::replication::states::SCHEDULER_PLACE;
-use crate::replication::{Replication, ReplicationGate};
-use crate::requests::bulk::RequestFailure;
-use crate::requests::incarnations::Incarnations;
-use crate::restore::place::{LoadedPart, PlaceStates};
-use crate::restore::states::StateHolders;
-use crate::tables::server_tables::{ServerTable, ServerTables};
+use crate::requests::backups::{defer_states, gate, positions, replicate, replicate_to};
+use crate::requests::copies;
+use crate::requests::copies::promote_server;
+use crate::requests::states::{take_over_states, tell_states};
+use crate::restore::loaded::{LoadedPart, PlaceStates};
 use crate::thread::event_loop::ShardThread;
-use gannet_core::Shards;
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;
 use gannet_transport::{Net, Poll};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What sends the commands of a thread to each of its backups, and what is to be sent.
 pub(crate) type ThreadBackups<N> = (Vec<Replicator<N>>, ThreadQueues);
-
-/// What a thread is to send to each of its backups.
-pub(crate) type ThreadQueues = Vec<Arc<CommandQueue>>;
-
-impl ServerTables {
-    /// From now on backups are told all commands.
-    pub(crate) fn replicate_to(&mut self, mut replication: Replication) {
-        for (number, table) in self.all.numbered_mut() {
-            let identity = table.identity();
-            let map = self.partitioning.map(identity.servers);
-            replication.add_table(number, table, (&map, self.places.get(identity.server)), true);
-        }
-        self.replication = Some(replication);
-    }
-
-    /// A turn of the replication. Returns whether it has more to do at once.
-    pub(crate) fn replicate(&mut self) -> bool {
-        let Some(replication) = &mut self.replication else { return false };
-        let more = replication.turn(&mut self.all, self.partitioning, &self.places);
-        replication.publish(&self.all);
-        self.group_changed |= replication.has_room_again();
-        more
-    }
-
-    /// What may leave the sessions now. The clock is read here, so behind everything that was done for an answer: a
-    /// thread that slept meanwhile must not answer with the rows of a place that another server has taken.
-    pub(crate) fn gate(&self, now: impl FnOnce() -> Duration) -> ReplicationGate {
-        let gate = |replication: &Replication| replication.gate(self.all.len());
-        let gate = self.replication.as_ref().map_or(ReplicationGate::OPEN, gate);
-        let is_silent = self.standing.as_ref().is_some_and(|standing| standing.is_silent(now()));
-        // A backup of the owner before may go on without what is here.
-        let holds = self.standing.as_ref().is_some_and(|standing| standing.holds_any());
-        let acknowledged = if holds { 0 } else { gate.acknowledged };
-        ReplicationGate { acknowledged, is_silent, ..gate }
-    }
-
-    /// The backups are told the states of place 0 when the server is ready with it.
-    fn defer_states(&mut self) {
-        let replication = self.replication.as_mut().filter(|_| self.places.has_taken(SCHEDULER_PLACE));
-        if let Some(replication) = replication {
-            replication.defer_states();
-        }
-    }
-
-    /// How far the shards of this thread are, each with the name of its table.
-    fn positions(&self) -> Positions {
-        let of = |table: &ServerTable| {
-            let shards = table.shards.iter().flat_map(Shards::positions);
-            shards.map(|position| (table.schema.name.clone(), position)).collect::<Positions>()
-        };
-        self.all.iter().flat_map(of).collect()
-    }
-
-    /// How many commands were told, if acknowledgements are kept apart from the answers that wait for no command.
-    pub(crate) fn told_apart(&self) -> Option<u64> {
-        self.replication.as_ref().and_then(Replication::told_apart)
-    }
-}
 
 impl<N: Net> ShardThread<N> {
     /// Tells backups the next rows, if they need some, and sends the replies that waited for them. Returns whether
     /// there is more to do at once.
     pub(crate) fn replicate(&mut self) -> bool {
         if let Some(holders) = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations) {
-            self.tables.tell_states(holders);
+            tell_states(&mut self.tables, holders);
         }
-        let more = self.tables.replicate();
-        let gate = self.tables.gate(|| self.net.now());
+        let more = replicate(&mut self.tables);
+        let gate = gate(&self.tables, || self.net.now());
         // The backups may have acknowledged everything since a session's turn: then the gate is as it was before.
         if std::mem::take(&mut self.holds) {
             for token in 0..self.sessions.len() {
@@ -115,7 +56,7 @@ impl<N: Net> ShardThread<N> {
             return Err(ServerError::Deposed(why));
         }
         if standing.goes_back() {
-            standing.note_positions(self.settings.thread, || self.tables.positions());
+            standing.note_positions(self.settings.thread, || positions(&self.tables));
         }
         standing.update(&mut self.tables.places);
         while let Some((promotion, loaded)) = standing.next_promotion(self.promotions, self.settings.thread) {
@@ -131,14 +72,19 @@ impl<N: Net> ShardThread<N> {
 
     /// Takes a place on this thread. Returns how many tables it has.
     fn promote(&mut self, promotion: Promotion) -> Result<u32, String> {
-        let tables = self.tables.promote_server(promotion).map_err(|failure| match failure {
+        let tables = promote_server(&mut self.tables, promotion).map_err(|failure| match failure {
             RequestFailure::Refused(_, why) => why,
             _ => "the copies are in use".to_owned(),
         })?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         if let Some(holders) = holders.filter(|_| promotion.server == SCHEDULER_PLACE) {
-            self.tables.take_over_states(holders, promotion.has_all_since.unwrap_or(0), self.net.now())?;
-            self.tables.defer_states();
+            take_over_states(
+                &mut self.tables,
+                holders,
+                promotion.has_all_since.unwrap_or(0),
+                self.net.now(),
+            )?;
+            defer_states(&mut self.tables);
         }
         Ok(tables)
     }
@@ -146,7 +92,7 @@ impl<N: Net> ShardThread<N> {
     /// Takes a place on this thread whose rows were loaded from a checkpoint. Returns how many tables it has.
     fn take_loaded(&mut self, promotion: Promotion, loaded: LoadedPart) -> Result<u32, String> {
         let LoadedPart { tables, states } = loaded;
-        let count = self.tables.take_loaded(promotion, tables)?;
+        let count = copies::take_loaded(&mut self.tables, promotion, tables)?;
         let holders = states_of(&mut self.scheduler, &mut self.runs, &mut self.incarnations);
         match (states, holders) {
             (Some(PlaceStates::Saved(states)), Some(holders)) => {
@@ -156,7 +102,7 @@ impl<N: Net> ShardThread<N> {
             _ => return Ok(count),
         }
         if promotion.server == SCHEDULER_PLACE {
-            self.tables.defer_states();
+            defer_states(&mut self.tables);
         }
         Ok(count)
     }
@@ -180,7 +126,7 @@ impl<N: Net> ShardThread<N> {
 
     /// Wakes the replicators that have something new to send.
     pub(crate) fn wake_replicators(&self) {
-        let Some(replication) = &self.tables.replication else { return };
+        let Some(replication) = &self.tables.backups.replication else { return };
         replication.take_news().for_each(|backup| self.replicators[backup].wake());
     }
 
@@ -202,7 +148,7 @@ impl<N: Net> ShardThread<N> {
         let seed = self.settings.incarnation.wrapping_add(u64::from(self.settings.thread));
         let is_managed = self.settings.standing.is_some();
         let mode = self.settings.replication;
-        self.tables.replicate_to(Replication::new(queues.clone(), seed, is_managed, mode));
+        replicate_to(&mut self.tables, Replication::new(queues.clone(), seed, is_managed, mode));
         (replicators, queues)
     }
 }

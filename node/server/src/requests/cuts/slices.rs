@@ -1,53 +1,32 @@
 //! Reads the rows of a cut in slices between requests, and gives them to the writer.
 
 use crate::counters::cut::CutCounters;
-use crate::cuts::cut_writer::{CutBlock, CutFileId, CutWriter, WriterState};
+use crate::cuts::state::{CutTurn, Writing};
+use crate::cuts::writer::{CutBlock, WriterState};
 use crate::limits::CUT_SAVED_BYTES_MAX;
-use crate::tables::server_tables::ServerTables;
+use crate::server_tables::ServerTables;
 use crate::tables::table_list::TableList;
 use gannet_core::{CutProgress, Shards};
 use std::time::Duration;
 
-/// A cut that is being written.
-pub(crate) struct Writing {
-    pub(crate) writer: CutWriter,
-    /// The shards that are not read to their end: table on this thread, shard, floats of a row.
-    pub(crate) left: Vec<(CutFileId, u32)>,
-    /// A block that the writer could not take yet.
-    pub(crate) waiting: Option<CutBlock>,
-}
-
-/// What a thread's turn of writing came to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CutTurn {
-    /// There is nothing to write.
-    Idle,
-    /// There is more to write at once.
-    More,
-    /// The writer is behind.
-    Behind,
-}
-
-impl ServerTables {
-    /// Writes a slice of the cut. `clock` says what time it is.
-    pub(crate) fn write_cut(&mut self, clock: impl Fn() -> Duration) -> CutTurn {
-        let counters = &self.counters.threads[self.thread as usize].cuts;
-        let Some(writing) = self.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
-            return CutTurn::Idle;
-        };
-        let from = clock();
-        let saved = |tables: &TableList| -> usize {
-            tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
-        };
-        let before = saved(&self.all);
-        let turn = writing.turn(&mut self.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
-        counters.saved_bytes.set(saved(&self.all) as u64);
-        if turn != CutTurn::Idle {
-            counters.slices.observe(clock().saturating_sub(from), 1);
-        }
-        self.group_changed |= before > CUT_SAVED_BYTES_MAX;
-        turn
+/// Writes a slice of the cut. `clock` says what time it is.
+pub(crate) fn write_cut(tables: &mut ServerTables, clock: impl Fn() -> Duration) -> CutTurn {
+    let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
+    let Some(writing) = tables.checkpoints.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+        return CutTurn::Idle;
+    };
+    let from = clock();
+    let saved = |tables: &TableList| -> usize {
+        tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
+    };
+    let before = saved(&tables.all);
+    let turn = writing.turn(&mut tables.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
+    counters.saved_bytes.set(saved(&tables.all) as u64);
+    if turn != CutTurn::Idle {
+        counters.slices.observe(clock().saturating_sub(from), 1);
     }
+    tables.waits.group_changed |= before > CUT_SAVED_BYTES_MAX;
+    turn
 }
 
 impl Writing {

@@ -2,14 +2,47 @@
 //! of incarnations. A data folder gets them as the files that a restart reads; a server in memory takes them over.
 
 use crate::limits::INCARNATION_NAMED_MAX;
-use crate::requests::incarnations::Incarnations;
+use crate::places::incarnations::Incarnations;
 use crate::restore::error::RestoreError;
 use gannet_core::{CheckpointDir, JobManifest, mix};
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;
 use gannet_wire::messages::runs::RUNS;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// States by name and run.
+pub(crate) type ToldStates = BTreeMap<(String, String), Vec<u8>>;
+
+impl StateHolders<'_> {
+    pub(crate) fn has_changed(&self) -> bool {
+        let runs = self.runs.as_deref().is_some_and(|runs| runs.has_changed());
+        self.scheduler.has_changed() || runs || self.incarnations.changed
+    }
+
+    pub(crate) fn note_all_changed(&mut self) {
+        self.scheduler.note_all_changed();
+        self.incarnations.changed = true;
+        if let Some(runs) = &mut self.runs {
+            runs.note_all_changed();
+        }
+    }
+
+    /// Goes on with the states of the server before.
+    pub(crate) fn take_over(&mut self, states: &ToldStates, now: Duration) -> Result<(), String> {
+        for ((name, run), bytes) in states {
+            let taken = match (name.as_str(), &mut self.runs) {
+                (TASKS, _) => self.scheduler.take_over(run, bytes, now),
+                (RUNS, Some(runs)) => runs.take_over(bytes, now),
+                (INCARNATIONS, _) => self.incarnations.take_over(bytes),
+                _ => Err("this server does not know it".into()),
+            };
+            taken.map_err(|why| format!("state {name} of run {run:?}: {why}"))?;
+        }
+        Ok(())
+    }
+}
 
 /// The names of the states in a checkpoint.
 pub(crate) const TASKS: &str = "tasks";

@@ -1,8 +1,8 @@
 //! Checkpoints when a push is not complete on all its shards, and its pusher may be gone. The tests are clients over
 //! raw links, one to each thread.
 
+use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::server::ServerConfig;
 use crate::sessions::refusals::{acked, ask, refused};
 use gannet_core::{CheckpointDir, Cursor, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
@@ -22,8 +22,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const SHARDS: u32 = 8;
+
 const THREADS: u32 = 2;
+
 const SECOND: Duration = Duration::from_secs(1);
+
 /// A number that no rank has.
 const RANKLESS: u64 = 1 << 40;
 

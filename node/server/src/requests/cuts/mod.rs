@@ -1,0 +1,10 @@
+//! The steps of a checkpoint on a server thread.
+
+pub(crate) mod absent;
+pub(crate) mod protocol;
+pub(crate) mod slices;
+#[cfg(test)]
+mod step_cuts_tests;
+pub(crate) mod tables;
+#[cfg(test)]
+mod torn_pushes_tests;
