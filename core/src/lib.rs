@@ -96,8 +96,6 @@ pub use checkpoint::row_files::row_file_reader::{RowBlock, RowFileReader};
 pub use checkpoint::row_files::row_file_writer::{EndedRowFile, RowFileWriter};
 pub use checkpoint::row_files::shard_rows::SavedRowFile;
 pub use checkpoint::stores::local_store::LocalStore;
-#[cfg(feature = "test-support")]
-pub use checkpoint::stores::memory_store::{Fault, MemoryStore, StoreCall};
 pub use checkpoint::stores::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 pub use checkpoint::verify::Verified;
 

@@ -6,8 +6,8 @@
 //! its own buffer, and sends payloads that owners lend, in the order in which frames were queued.
 //!
 //! [`Net`] makes links. [`multi::Transports`] chooses the best transport for each peer (shared memory on one host,
-//! RDMA, or TCP). [`tcp::Tcp`] uses sockets only (io_uring or epoll). `sim::Sim` is a network in memory, with faults
-//! from a seed. Keys and rows never appear in this crate.
+//! RDMA, or TCP). [`tcp::Tcp`] uses sockets only (io_uring or epoll). The crate gannet-sim has a network in
+//! memory for tests, with faults from a seed. Keys and rows never appear in this crate.
 #![deny(unsafe_code)]
 
 mod buffer;
@@ -22,8 +22,6 @@ mod prng;
 mod receive;
 mod remote;
 pub mod shm;
-#[cfg(any(test, feature = "test-support"))]
-pub mod sim;
 mod stream;
 pub mod tcp;
 pub mod tls;

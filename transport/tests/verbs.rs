@@ -5,9 +5,9 @@
 mod counting;
 
 use counting::Counting;
+use gannet_sim::Prng;
 use gannet_transport::limits::{FRAME_BYTES_MAX, VERBS_RING_BYTES};
 use gannet_transport::multi::{MultiStream, Transport, Transports};
-use gannet_transport::sim::Prng;
 use gannet_transport::tcp::Io;
 use gannet_transport::verbs::{StreamState, Verbs, VerbsListener, VerbsStream, Watch};
 use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll, ReadRequest, Registrar, Stream};

@@ -4,7 +4,7 @@ use crate::config::ServerConfig;
 use crate::local::LocalServer;
 use gannet_jobs::scheduler::data_server::{DataServerConfig, DataSource, FeedStatus};
 use gannet_jobs::scheduler::requests::Scheduler;
-use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_sim::{Faults, Sim, SimStream};
 use gannet_transport::{Link, Net, NoOwner};
 use gannet_wire::frames::any_head;
 use gannet_wire::frames::declare::FrameKind;

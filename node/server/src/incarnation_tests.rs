@@ -4,7 +4,7 @@
 use crate::config::ServerConfig;
 use crate::local::LocalServer;
 use gannet_core::Store;
-use gannet_transport::sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_worker::IncarnationClient;
 use std::collections::HashSet;
 use std::time::Duration;

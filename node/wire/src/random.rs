@@ -29,7 +29,7 @@ pub fn draw_number() -> Option<u64> {
 #[cfg(any(test, feature = "test-support"))]
 mod seeded {
     use super::DRAWN_BYTES;
-    use gannet_transport::sim::Prng;
+    use gannet_transport::Prng;
     use std::cell::RefCell;
 
     thread_local! {

@@ -174,7 +174,7 @@ pub fn rewritten(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::Prng;
+    use crate::Prng;
     use std::collections::BTreeMap;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::SeqCst;

@@ -4,9 +4,10 @@
 //! two slices. It returns each key whose row has changed since the reading before began, as the row is now. So a row
 //! that a whole reading does not return is as it was when the reading before began.
 //!
-//! The keys are in the order of their slots, and the reader of changes
-//! ([`changes`](crate::table::owned::changes)) skips pages without changes. A row that is gone shows in its slot. A key that had no row is looked up. If it still has none, the
-//! ring of deletions tells whether it had one in between. If the ring has forgotten that, the key is returned.
+//! The keys are in the order of their slots, and the reader of changes ([`changes`](crate::table::owned::changes))
+//! skips pages without changes. A row that is gone shows in its slot. A key that had no row is looked up. If it still
+//! has none, the ring of deletions tells whether it had one in between. If the ring has forgotten that, the key is
+//! returned.
 
 use crate::error::PullError;
 use crate::hash::{hash, shard_of};

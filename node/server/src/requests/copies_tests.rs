@@ -4,8 +4,8 @@ use crate::sessions::refusals::{ask, greet, refused, small_world};
 use bytemuck::cast_slice;
 use gannet_core::{CommandChange, CommandRecord, Schema, ShardMemory};
 use gannet_optim::{Add, Rule};
+use gannet_sim::{Sim, SimStream};
 use gannet_transport::Link;
-use gannet_transport::sim::{Sim, SimStream};
 use gannet_wire::frames::command_payload;
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::replication::{

@@ -2,7 +2,7 @@
 
 use crate::sessions::refusals::{acked, ask, bytes, greet, open, refused, small_world};
 use gannet_core::Write;
-use gannet_transport::sim::{Sim, SimStream};
+use gannet_sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, NoOwner};
 use gannet_wire::frames::any_head;
 use gannet_wire::frames::bulk::PushFrame;

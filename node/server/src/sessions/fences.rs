@@ -3,7 +3,7 @@
 
 use crate::sessions::refusals::{acked, ask, open, refused, small_world};
 use gannet_core::{DATA_PUSHERS, Write};
-use gannet_transport::sim::{Sim, SimStream};
+use gannet_sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, Net};
 use gannet_wire::frames::bulk::PushFrame;
 use gannet_wire::frames::declare::FrameKind;

@@ -4,7 +4,7 @@ use crate::config::ServerConfig;
 use crate::local::LocalServer;
 use gannet_core::{Admission, Init, NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Adam, Add, GradientTransform, Rule};
-use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, NoOwner};
 use gannet_wire::frames::any_head;
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame};

@@ -2,7 +2,7 @@
 
 use crate::sessions::refusals::{acked, ask, bytes, greet_as, next, open, small_world};
 use gannet_core::{NO_CLOCK, Read, Segments, Write};
-use gannet_transport::sim::{Sim, SimStream};
+use gannet_sim::{Sim, SimStream};
 use gannet_transport::{Link, NoOwner};
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame};
 use gannet_wire::frames::declare::FrameKind;

@@ -6,7 +6,7 @@ use crate::local::LocalServer;
 use crate::sessions::refusals::{ask, greet, refused};
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Add, Rule};
-use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::tables::{

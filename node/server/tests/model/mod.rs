@@ -4,7 +4,7 @@
 use gannet_core::{Admission, Init, Schema, Store};
 use gannet_optim::{Add, GradientTransform, Rule};
 use gannet_server::{LocalServer, ServerConfig, SessionLimits};
-use gannet_transport::sim::{Prng, Sim};
+use gannet_sim::{Prng, Sim};
 use std::collections::HashMap;
 
 /// The sums of one table.

@@ -4,7 +4,7 @@
 use crate::model;
 
 use gannet_core::{Store, Write};
-use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_sim::{Faults, Sim, SimStream};
 use gannet_transport::{Event, Head, Link, Listener, Net, NoOwner};
 use gannet_worker::{OneSided, Worker, WorkerConfig, WorkerError};
 use model::{schema, start};

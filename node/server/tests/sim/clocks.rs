@@ -7,7 +7,7 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Write};
 use gannet_server::ReplicationMode;
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::{Net, Poll};
 use gannet_worker::{OneSided, Places, Worker, WorkerConfig};
 use std::cell::Cell;

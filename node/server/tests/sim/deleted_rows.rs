@@ -6,7 +6,7 @@ use crate::simulated::faults;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
-use gannet_transport::sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_worker::{CacheConfig, CacheUse, RowCache, Staleness, TableId, Worker};
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
-use gannet_transport::sim::{Faults, Prng, Sim, SimProcess};
+use gannet_sim::{Faults, Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
 use gannet_worker::{OneSided, Places, PushId, Worker, WorkerConfig};
 use std::cell::{Cell, RefCell};

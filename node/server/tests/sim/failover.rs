@@ -22,8 +22,8 @@ use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_server::ReplicationMode;
+use gannet_sim::{Sim, SimProcess};
 use gannet_transport::Net;
-use gannet_transport::sim::{Sim, SimProcess};
 use gannet_wire::{Merge, StepReduce, SyncMode};
 use gannet_worker::{OneSided, Places};
 use std::cell::RefCell;

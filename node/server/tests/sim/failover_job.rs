@@ -11,7 +11,7 @@ use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_server::ReplicationMode;
-use gannet_transport::sim::{Prng, Sim, SimProcess};
+use gannet_sim::{Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
 use gannet_wire::{Activity, RunId, SplitGrant};
 use gannet_worker::{DataName, JobClient, Places, TableId, Worker, WorkerConfig, WorkerError};

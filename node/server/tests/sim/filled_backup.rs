@@ -5,8 +5,8 @@ use crate::model::schema;
 
 use gannet_core::{Read, Schema, Write, hash, shard_of};
 use gannet_server::ReplicationMode;
+use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim};
 use gannet_wire::PartitionMap;
 use gannet_worker::{Places, TableId, Worker, WorkerConfig};
 use std::sync::Arc;

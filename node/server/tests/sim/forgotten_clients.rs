@@ -6,8 +6,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{CLIENTS, Read, Store, Write};
 use gannet_server::limits::{CLIENT_FORGOTTEN_AFTER, PUSHERS_KEPT};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim};
 use gannet_wire::Refusal;
 use gannet_worker::{Worker, WorkerConfig, WorkerError, known_tables};
 use model::{schema, start};

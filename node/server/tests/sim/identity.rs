@@ -6,7 +6,7 @@ use crate::model;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_server::{Server, ServerConfig};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::tcp::Tcp;
 use gannet_wire::{Activity, JobPlan, PlanFile, Progress, SplitGrant};
 use gannet_worker::{JobClient, TableId, Worker, WorkerConfig, WorkerError};

@@ -5,8 +5,8 @@ use crate::model;
 
 use gannet_core::{Read, Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim};
 use gannet_wire::{JobPlan, Merge, PlanFile, Refusal, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{JobClient, Worker, WorkerConfig, WorkerError};
 use model::{schema, start};

@@ -1,8 +1,8 @@
 //! A worker's session in a run, and its job: what a program with a `RunClient` and a `Heartbeat` has, without threads.
 
 use gannet_core::Schema;
+use gannet_sim::Sim;
 use gannet_transport::Net;
-use gannet_transport::sim::Sim;
 use gannet_wire::{Activity, JobPlan, Progress, RunIntent};
 use gannet_worker::{JobClient, RunRequest, RunSession, Worker, WorkerConfig, WorkerError};
 use std::time::Duration;

@@ -6,7 +6,7 @@ use crate::model;
 
 use gannet_core::{Read, Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_transport::sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_wire::limits::LEASE;
 use gannet_worker::{OneSided, Worker, WorkerConfig, WorkerError};
 use model::{Model, random_values, schema, unique_keys};

@@ -2,7 +2,7 @@
 //! get lost.
 
 use gannet_jobs::MemoryCoordinator;
-use gannet_transport::sim::{Prng, Sim};
+use gannet_sim::{Prng, Sim};
 use gannet_transport::{Net, Poll};
 use gannet_wire::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use std::cell::RefCell;

@@ -5,7 +5,7 @@ use crate::saved::{Saver, rows_of};
 use gannet_core::{CheckpointDir, Cursor, Schema, Shards, Store};
 use gannet_optim::{Add, Rule};
 use gannet_server::{LocalServer, RestoreSource, ServerConfig, open_whole, restore_folder};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};

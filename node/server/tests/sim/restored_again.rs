@@ -4,7 +4,7 @@ use crate::saved::Saver;
 use gannet_core::{CheckpointDir, PushName, Read, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
 use gannet_server::{LocalServer, RestoreSource, ServerConfig, open_whole};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_worker::{TableId, Worker, WorkerConfig, WorkerError};
 use std::path::Path;
 

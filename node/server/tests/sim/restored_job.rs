@@ -7,7 +7,7 @@ use crate::model::{Model, schema};
 use crate::scheduled::{BATCHES, KEYS, keys_of, plan};
 
 use gannet_core::{CheckpointDir, Read, Write};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_wire::{Activity, Progress, RunId, SplitGrant};
 use gannet_worker::{
     CheckpointOptions, DataName, Places, TableId, Worker, WorkerConfig, WorkerError, save_checkpoint,

@@ -7,7 +7,7 @@ use crate::stepping::Seed;
 use gannet_core::{Init, PushName, Read, Schema, Segment, Segments, Shards, Store, Write};
 use gannet_optim::{AdaGrad, Ftrl, GradientTransform, Rule};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_transport::sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_worker::{TableId, Worker, WorkerConfig, WorkerError};
 use model::{random_values, unique_keys};
 use std::sync::Arc;

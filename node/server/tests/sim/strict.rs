@@ -4,7 +4,7 @@
 use crate::model::schema;
 use crate::stepping::{Seed, Servers, Stepper, faults, member, seeds_from};
 
-use gannet_transport::sim::{Prng, Sim};
+use gannet_sim::{Prng, Sim};
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::WorkerError;
 use std::ops::Range;

@@ -5,7 +5,7 @@
 use crate::{model, stepping};
 
 use gannet_core::Read;
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_wire::{Merge, StepReduce, SyncMode};
 use model::schema;
 use std::collections::BTreeMap;

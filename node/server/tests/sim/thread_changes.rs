@@ -6,7 +6,7 @@ use crate::simulated::{connect, far, faults};
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
-use gannet_transport::sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_wire::ShardedKeys;
 use gannet_worker::{Pulled, SeenPushes};
 use model::{Model, random_values, schema, start, unique_keys};

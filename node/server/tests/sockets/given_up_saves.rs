@@ -1,8 +1,7 @@
 //! Saves that are given up while a server still writes: nothing that it writes late gets into another checkpoint.
 
-use gannet_core::{
-    CheckpointDir, CheckpointStore, Fault, JobManifest, MemoryStore, Schema, StoreCall, Write,
-};
+use gannet_core::{CheckpointDir, CheckpointStore, JobManifest, Schema, Write};
+use gannet_memory_store::{Fault, MemoryStore, StoreCall};
 use gannet_optim::{Add, Rule};
 use gannet_server::{Server, ServerConfig};
 use gannet_transport::multi::Transports;

@@ -1,7 +1,8 @@
 //! Whose checkpoints a directory has: a second job is refused, a job that was restored is not, and a saver whose run
 //! was undone publishes nothing.
 
-use gannet_core::{CheckpointDir, JobManifest, MemoryStore, Schema, Write};
+use gannet_core::{CheckpointDir, JobManifest, Schema, Write};
+use gannet_memory_store::MemoryStore;
 use gannet_optim::{Add, Rule};
 use gannet_server::{RestoreSource, Server, ServerConfig};
 use gannet_transport::multi::Transports;

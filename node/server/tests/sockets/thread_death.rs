@@ -5,7 +5,7 @@ use crate::model;
 
 use gannet_core::{Read, Shards, Store, Write};
 use gannet_server::{Server, ServerConfig};
-use gannet_transport::sim::Prng;
+use gannet_sim::Prng;
 use gannet_transport::tcp::{Tcp, TcpListener, TcpPoll, TcpStream, TcpWaker};
 use gannet_transport::{Event, Net, NetError, Poll};
 use gannet_worker::{Worker, WorkerConfig};

@@ -6,7 +6,7 @@ use crate::error::WorkerError;
 use crate::worker::Worker;
 use gannet_core::{Applied, Schema, Write};
 use gannet_optim::{Add, Rule};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::{Link, Listener, Net, NoOwner};
 use gannet_wire::frames;
 use gannet_wire::frames::bulk::{AckFrame, PushFrame};

@@ -6,7 +6,7 @@ use crate::local::LocalServer;
 use crate::sessions::refusals::ask;
 use gannet_core::{CheckpointDir, NO_CLOCK, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
-use gannet_transport::sim::{Faults, Sim, SimStream};
+use gannet_sim::{Faults, Sim, SimStream};
 use gannet_transport::{Head, Link, Net, NoOwner};
 use gannet_wire::frames::bulk::PushFrame;
 use gannet_wire::frames::declare::FrameKind;

@@ -6,7 +6,7 @@ use crate::local::LocalServer;
 use crate::sessions::refusals::{acked, ask, refused};
 use gannet_core::{CheckpointDir, Cursor, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
-use gannet_transport::sim::{Faults, Prng, Sim, SimStream};
+use gannet_sim::{Faults, Prng, Sim, SimStream};
 use gannet_transport::{Head, Link, Net};
 use gannet_wire::frames::bulk::{AckFrame, PushFrame};
 use gannet_wire::frames::declare::FrameKind;

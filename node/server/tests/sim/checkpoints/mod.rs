@@ -10,11 +10,12 @@ mod trainer;
 
 use crate::stepping::{Seed, are_all, seeds_from};
 use cluster::{Cluster, Happened, Host, Trouble};
-use gannet_core::{CheckpointDir, Fault, MemoryStore, Schema, StoreCall, Write};
+use gannet_core::{CheckpointDir, Schema, Write};
+use gannet_memory_store::{Fault, MemoryStore, StoreCall};
 use gannet_optim::{Add, Rule};
 use gannet_server::RestoreSource;
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Prng, Sim};
 use gannet_worker::{CheckpointOptions, SavedCheckpoint, Worker, WorkerConfig, save_checkpoint};
 use history::{Acked, History, JobTable, Pushers};
 use mortal::Mortal;

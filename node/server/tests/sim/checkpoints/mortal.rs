@@ -1,6 +1,6 @@
 //! A coordinator that is killed: its network ends it at one of its waits, as a kill would.
 
-use gannet_transport::sim::{Sim, SimListener, SimPoll, SimStream, SimWaker};
+use gannet_sim::{Sim, SimListener, SimPoll, SimStream, SimWaker};
 use gannet_transport::{Event, Net, NetError, Poll};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

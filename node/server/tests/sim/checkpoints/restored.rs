@@ -5,7 +5,7 @@ use super::history::{Acked, History, Pushed, Pushers, apply};
 use crate::saved::{Rows, rows_of};
 use gannet_core::{CheckpointDir, Cursor, DATA_PUSHERS, JobManifest, Schema, Shards, Store, TableCut, Write};
 use gannet_server::{LocalServer, RestoreSource, ServerConfig, restore_folder};
-use gannet_transport::sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Prng, Sim};
 use gannet_wire::PartitionMap;
 use gannet_worker::{DataName, TableId, Worker, WorkerConfig};
 use std::collections::{BTreeMap, BTreeSet};

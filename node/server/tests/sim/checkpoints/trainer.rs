@@ -3,7 +3,7 @@
 
 use super::history::{History, Pushed, Pushers, data_pusher};
 use gannet_core::Schema;
-use gannet_transport::sim::{Prng, Sim};
+use gannet_sim::{Prng, Sim};
 use gannet_worker::{DataName, PushId, TableId, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::time::Duration;

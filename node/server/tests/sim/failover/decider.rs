@@ -7,7 +7,7 @@ use crate::model::schema;
 use crate::stepping::{Seed, are_all, seeds_from};
 use gannet_core::{Read, Write};
 use gannet_server::ReplicationMode;
-use gannet_transport::sim::{Prng, Sim, SimProcess};
+use gannet_sim::{Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
 use gannet_wire::{Merge, Refusal, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{Places, Worker, WorkerConfig, WorkerError};

@@ -4,8 +4,8 @@
 use super::*;
 use crate::blocking::SHARED;
 use gannet_core::{Read, Schema, Write};
+use gannet_sim::Faults;
 use gannet_transport::Net;
-use gannet_transport::sim::Faults;
 use gannet_worker::{Worker, WorkerConfig};
 
 /// Runs a cluster while workers push, and all servers die at once now and then. Returns how often they did, and how

@@ -3,8 +3,8 @@
 use crate::cluster::Cluster;
 use crate::stepping::{Seed, seeds_from};
 use gannet_server::{PlacesForgotten, ReplicationMode};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim};
 use std::time::Duration;
 
 /// Short, so that servers live for several of it.

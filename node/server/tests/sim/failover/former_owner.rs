@@ -4,8 +4,8 @@
 use crate::cluster::Cluster;
 use crate::model::schema;
 use gannet_core::{Read, Write};
+use gannet_sim::{Faults, Sim, SimProcess};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim, SimProcess};
 use gannet_worker::{Places, Worker, WorkerConfig};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 use crate::blocking::{Book, Pushes, SHARED};
 use crate::cluster::{Cluster, patience};
 use gannet_core::{Read, Schema, Write};
-use gannet_transport::sim::Sim;
+use gannet_sim::Sim;
 use gannet_transport::{Net, Poll};
 use gannet_worker::{Places, Worker, WorkerConfig};
 use std::time::Duration;

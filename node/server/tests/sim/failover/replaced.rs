@@ -7,7 +7,7 @@ use crate::reached::Reached;
 use crate::stepping::{Seed, are_all, seeds_from};
 use gannet_core::Write;
 use gannet_server::ReplicationMode;
-use gannet_transport::sim::{Faults, Sim, SimProcess};
+use gannet_sim::{Faults, Sim, SimProcess};
 use gannet_worker::{Places, Worker, WorkerConfig};
 use std::cell::Cell;
 use std::rc::Rc;

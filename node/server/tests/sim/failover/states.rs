@@ -2,8 +2,8 @@
 
 use crate::cluster::Cluster;
 use gannet_server::ReplicationMode;
+use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim};
 use gannet_worker::{Places, Worker, WorkerConfig};
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use crate::cluster::{Cluster, Member};
 use crate::stepping::{Seed, seeds_from};
 use gannet_server::ReplicationMode;
+use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
-use gannet_transport::sim::{Faults, Sim};
 use std::time::Duration;
 
 const STEP: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@
 use crate::cluster::Cluster;
 use crate::model::schema;
 use gannet_core::{Read, Write};
-use gannet_transport::sim::{Faults, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_worker::{Places, Worker, WorkerConfig};
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use crate::model::schema;
 use crate::stepping::{Seed, are_all, seeds_from};
 use gannet_core::{Read, Write};
 use gannet_server::ReplicationMode;
-use gannet_transport::sim::{Faults, Prng, Sim, SimProcess};
+use gannet_sim::{Faults, Prng, Sim, SimProcess};
 use gannet_transport::{Net, Poll};
 use gannet_worker::{Places, PushId, Worker, WorkerConfig};
 use std::cell::Cell;

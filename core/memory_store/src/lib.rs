@@ -1,7 +1,8 @@
 //! A store of checkpoints in memory whose calls fail when a test wants it. It stands in for a disk that is full, a
 //! network that loses answers, and an upload that is cut short.
+#![forbid(unsafe_code)]
 
-use crate::checkpoint::stores::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
+use gannet_core::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Cursor};
@@ -47,7 +48,8 @@ struct Contents {
 /// A [`CheckpointStore`] in memory, shared by its clones.
 ///
 /// ```
-/// use gannet_core::{CheckpointDir, Fault, JobManifest, MemoryStore};
+/// use gannet_core::{CheckpointDir, JobManifest};
+/// use gannet_memory_store::{Fault, MemoryStore};
 /// use std::sync::Arc;
 ///
 /// let store = MemoryStore::default();

@@ -5,9 +5,7 @@
 
 use super::Sim;
 use super::world::{ConnectionSide, SimWorld};
-use crate::error::NetError;
-use crate::prng::Prng;
-use crate::remote::{ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
+use gannet_transport::{NetError, Prng, ReadCapability, ReadRequest, Region, Registrar, RemoteReader};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -4,6 +4,7 @@
 //! through a worker. When the worker waits, the actors run and virtual time advances to the next event. So the
 //! worker's blocking calls run the same code as over TCP. Several workers that wait at once are processes
 //! ([`Sim::spawn`]).
+#![deny(unsafe_code)]
 
 mod host;
 mod poll;
@@ -11,15 +12,12 @@ mod process;
 mod rdma;
 mod world;
 
-pub use crate::prng::Prng;
+pub use gannet_transport::Prng;
 pub use poll::{SimPoll, SimWaker};
 pub use process::SimProcess;
 pub use world::Faults;
 
-use crate::error::NetError;
-use crate::net::{Listener, Net};
-use crate::remote::{Registrar, RemoteReader};
-use crate::stream::Stream;
+use gannet_transport::{Listener, Net, NetError, Registrar, RemoteReader, Stream};
 use host::Host;
 use rdma::{RegisteredMemory, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -104,7 +102,7 @@ impl Sim {
     ///
     /// ```
     /// # use gannet_transport::Net;
-    /// # use gannet_transport::sim::{Faults, Sim};
+    /// # use gannet_sim::{Faults, Sim};
     /// # use std::time::Duration;
     /// let sim = Sim::new(1, Faults::none());
     /// let fast = sim.on("a", Duration::ZERO, 50_000);
@@ -181,7 +179,7 @@ impl Sim {
     /// step of the simulation, and ends with its function, or when it is killed.
     ///
     /// ```
-    /// use gannet_transport::sim::{Faults, Sim};
+    /// use gannet_sim::{Faults, Sim};
     /// use gannet_transport::{Net, Poll};
     /// use std::time::Duration;
     ///

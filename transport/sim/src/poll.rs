@@ -2,8 +2,7 @@
 
 use super::world::{ConnectionSide, Edge};
 use super::{Sim, SimListener, SimStream, process};
-use crate::error::NetError;
-use crate::net::{Event, Poll, Waker};
+use gannet_transport::{Event, NetError, Poll, Waker};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;

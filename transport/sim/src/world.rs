@@ -9,7 +9,7 @@
 //! - What one host sends to another arrives only when a cut between them is over, in one direction or in both.
 
 use super::rdma::RegisteredMemory;
-use crate::prng::Prng;
+use gannet_transport::Prng;
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
