@@ -15,7 +15,8 @@ mod requests;
 mod tables;
 mod worker;
 
-pub use cache::rows::{CacheConfig, CacheUse, RowCache, Staleness};
+pub use cache::rows::RowCache;
+pub use cache::settings::{CacheConfig, CacheUse, Staleness};
 pub use calls::clocks::WaitingFor;
 #[doc(hidden)]
 pub use calls::copy_client::BackupLinks;
@@ -24,12 +25,14 @@ pub use calls::copy_client::BlockRequest;
 pub use calls::shares::SharePlace;
 pub use calls::tables::TableStatus;
 pub use calls::wire_type::WireType;
-pub use checkpoint::coordinator::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
+pub use checkpoint::coordinator::{SavedCheckpoint, save_checkpoint};
+pub use checkpoint::options::CheckpointOptions;
 #[doc(hidden)]
 pub use checkpoint::owner::savers_of;
 pub use clients::data_link::{DataLink, DataOffer, TextChunk};
 pub use clients::heartbeat::{FenceFn, Heartbeat};
-pub use clients::job_client::{JobAnswer, JobClient};
+pub use clients::job_answer::JobAnswer;
+pub use clients::job_client::JobClient;
 pub use clients::known_runs::{forget_run, known_runs, known_tables, server_of_run};
 pub use clients::remote_coordinator::RemoteCoordinator;
 pub use clients::run_client::RunClient;

@@ -161,5 +161,6 @@ const _: () = {
     assert!(LEASE_PINGS > 2);
     assert!(RUN_BYTES_MAX <= FRAME_BYTES_MAX && WORKER_TIMEOUT.as_secs() > 4 * BEAT_MAX.as_secs());
 };
+
 /// The longest wait before the worker checks time limits.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);

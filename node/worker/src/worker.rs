@@ -8,6 +8,7 @@ use crate::calls::awaited::AwaitedLink;
 use crate::config::worker_config::WorkerConfig;
 use crate::counters::{Counters, WorkerCounters};
 use crate::error::WorkerError;
+use crate::links::attempts::connect_server;
 use crate::links::keysets::KeptPulls;
 use crate::links::read_paths::{read_path_refused, request_read_path, take_read_path};
 use crate::links::state::{Arrived, Links};
@@ -114,7 +115,7 @@ impl<N: Net> Worker<N> {
             awaited: AwaitedLink::default(),
         };
         for server in 0..worker.links.config.servers.len() {
-            worker.links.connect_server(&mut worker.tables, server as u32)?;
+            connect_server(&mut worker.links, &mut worker.tables, server as u32)?;
         }
         Ok(worker)
     }

@@ -1,7 +1,8 @@
 //! Pulls through the cache: rows that it has are copied at once, the others are requested in the same flight. Also what
 //! own pushes do to the cache.
 
-use crate::cache::rows::{CacheConfig, CacheUse, RowCache};
+use crate::cache::rows::RowCache;
+use crate::cache::settings::{CacheConfig, CacheUse};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -7,5 +7,6 @@ pub(crate) mod misses;
 pub(crate) mod rows;
 #[cfg(test)]
 mod rows_tests;
+pub(crate) mod settings;
 pub(crate) mod sketch;
 pub(crate) mod swept;

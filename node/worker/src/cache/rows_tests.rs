@@ -2,6 +2,7 @@
 //! although keys take places from each other.
 
 use crate::cache::rows::*;
+use crate::cache::settings::{CacheConfig, CacheUse, Staleness};
 use crate::cache::swept::Swept;
 use crate::limits::CACHE_BYTES_MIN;
 use gannet_core::{CachedVersion, Read, Schema};

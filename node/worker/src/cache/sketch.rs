@@ -4,7 +4,7 @@
 //! halved after about 2 N pulls: a key that comes again later has no use for a place. An estimate is never below the
 //! pulls since the last halving, except for counts lost when two threads count at once.
 
-use crate::cache::rows::Staleness;
+use crate::cache::settings::Staleness;
 use gannet_core::{hash, mix};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU64};

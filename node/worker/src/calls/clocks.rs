@@ -2,6 +2,7 @@
 //! thread behind the pushes of each step. Its pulls wait for slower workers.
 
 use crate::error::WorkerError;
+use crate::links::control::post;
 use crate::links::read_paths::request_read_path;
 use crate::links::steps::too_large;
 use crate::requests::control::{ControlRequest, Recipients};
@@ -206,7 +207,7 @@ impl<N: Net> Worker<N> {
         let (now, links) = (self.links.net.now(), self.links.wanted().collect::<Vec<_>>());
         let (frame, table) = (UnsentFrame::new(frame), Some(table.0));
         let control = ControlInFlight { frame, table, ..ControlInFlight::default() };
-        self.links.post(control, &links, now).map(drop)
+        post(&mut self.links, control, &links, now).map(drop)
     }
 
     /// If no synchronous step is open any longer, sends the requests for read paths that it delayed.

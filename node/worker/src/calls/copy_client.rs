@@ -2,6 +2,9 @@
 
 use crate::error::WorkerError;
 use crate::limits::IDLE_PINGS;
+use crate::links::attempts::check_wait;
+use crate::links::control::post_on;
+use crate::links::owners::move_server;
 use crate::links::peer::Peer;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::ids::InFlightId;
@@ -48,7 +51,7 @@ impl<N: Net> Worker<N> {
     pub fn replace_server(&mut self, from: &str, to: &str) {
         let all = 0..self.links.config.servers.len();
         let moved: Vec<usize> = all.filter(|server| self.links.config.servers[*server] == from).collect();
-        moved.into_iter().for_each(|server| self.links.move_server(server, to));
+        moved.into_iter().for_each(|server| move_server(&mut self.links, server, to));
     }
 
     /// The links to the backup, as they are now.
@@ -84,7 +87,7 @@ impl<N: Net> Worker<N> {
         };
         let (now, bytes) = (self.links.net.now(), payload.len());
         let control = ControlInFlight { frame, payloads: vec![payload], ..ControlInFlight::default() };
-        self.links.post_on(thread, control, bytes, now).map(BlockRequest)
+        post_on(&mut self.links, thread, control, bytes, now).map(BlockRequest)
     }
 
     /// Waits until something has happened, at most for `patience`.
@@ -116,7 +119,7 @@ impl<N: Net> Worker<N> {
                 continue;
             }
             if link.is_none() || !requests.queue.is_empty() {
-                self.links.check_wait(&self.tables, number, now)?;
+                check_wait(&mut self.links, &self.tables, number, now)?;
             } else if silent >= self.links.config.peer_timeout / IDLE_PINGS {
                 self.links.ping(number, now)?;
             }

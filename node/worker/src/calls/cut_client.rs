@@ -1,6 +1,7 @@
 //! What a worker does for checkpoints: the steps of a cut, if it is the coordinator, and the order of its own pushes.
 
 use crate::error::WorkerError;
+use crate::links::control::all_threads;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::names::TableId;
 use crate::worker::Worker;
@@ -58,14 +59,14 @@ impl<N: Net> Worker<N> {
         payload: &[u8],
         link: Option<usize>,
     ) -> Result<Vec<(usize, CutReplyV1)>, WorkerError> {
-        let threads = link.map_or_else(|| self.links.all_threads(), |link| vec![link]);
+        let threads = link.map_or_else(|| all_threads(&self.links), |link| vec![link]);
         let to = match link.is_some() || self.links.config.places.is_some() {
             true => Recipients::Links(&threads),
             false => Recipients::All,
         };
         let make = |_: usize, _: u32| payload.to_vec();
         let replies = self.ask(&ControlRequest::with_payload(&CutFrame {}, None, &make), to)?;
-        let wanted = if link.is_some() { 1 } else { self.links.all_threads().len() };
+        let wanted = if link.is_some() { 1 } else { all_threads(&self.links).len() };
         if replies.len() != wanted {
             return Err(WorkerError::Call(format!(
                 "{} of {wanted} server threads answered a step of a checkpoint: a server restarted meanwhile; begin \

@@ -1,6 +1,7 @@
 //! How a worker subscribes to rows that its servers then keep fresh in its cache.
 
 use crate::error::WorkerError;
+use crate::links::control::post_on;
 use crate::requests::in_flight::ControlInFlight;
 use crate::requests::names::TableId;
 use crate::worker::Worker;
@@ -76,6 +77,6 @@ impl<N: Net> Worker<N> {
         });
         let payloads = vec![cast_slice(keys).to_vec()];
         let control = ControlInFlight { frame, table: Some(table.0), payloads, ..ControlInFlight::default() };
-        self.links.post_on(number, control, 0, now).map(drop)
+        post_on(&mut self.links, number, control, 0, now).map(drop)
     }
 }

@@ -1,6 +1,7 @@
 //! The rare calls about tables: open, status, scan, close. Also how control requests are sent.
 
 use crate::error::WorkerError;
+use crate::links::control::{links_of, post};
 use crate::links::read_paths::request_read_path;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::in_flight::{ControlInFlight, RequestWork};
@@ -277,7 +278,7 @@ impl<N: Net> Worker<N> {
     ) -> Result<Vec<ControlReply>, WorkerError> {
         self.tables.must_have_ticked("a request")?;
         loop {
-            let (now, links) = (self.links.net.now(), self.links.links_of(&self.tables, ask.table, to));
+            let (now, links) = (self.links.net.now(), links_of(&self.links, &self.tables, ask.table, to));
             if links.iter().any(|&link| !self.links.peers[link].is_wanted()) {
                 return Ok(Vec::new());
             }
@@ -291,7 +292,7 @@ impl<N: Net> Worker<N> {
             };
             let (frame, table) = (ask.frame, ask.table.map(|table| table.0));
             let control = ControlInFlight { frame, table, payloads, ..ControlInFlight::default() };
-            let id = self.links.post(control, &links, now)?;
+            let id = post(&mut self.links, control, &links, now)?;
             while self.links.flights.get(id).is_some_and(|flight| flight.left > 0) {
                 self.pump(self.links.config.peer_timeout)?;
             }

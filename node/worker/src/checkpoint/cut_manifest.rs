@@ -1,7 +1,7 @@
 //! The manifest of a cut: what all threads have said of it, put together and checked.
 
-use crate::checkpoint::coordinator::{CheckpointOptions, unexpected};
 use crate::checkpoint::frozen::lacking;
+use crate::checkpoint::options::{CheckpointOptions, unexpected};
 use crate::error::WorkerError;
 use gannet_core::{
     Cursor, Draft, FileEntry, JobManifest, PushProgress, Schema, ShardCut, TableCut, TableUid,

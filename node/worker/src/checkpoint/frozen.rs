@@ -1,6 +1,6 @@
 //! What the server threads say while they hold pushes back for a cut, and what they must still let in.
 
-use crate::checkpoint::coordinator::unexpected;
+use crate::checkpoint::options::unexpected;
 use crate::error::WorkerError;
 use gannet_core::{DATA_PUSHERS, PushProgress};
 use gannet_wire::messages::cuts::*;

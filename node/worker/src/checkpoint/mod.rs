@@ -29,5 +29,6 @@ pub(crate) mod coordinator;
 pub(crate) mod cut_manifest;
 pub(crate) mod frozen;
 pub(crate) mod half_fenced;
+pub(crate) mod options;
 pub(crate) mod owner;
 pub(crate) mod torn;

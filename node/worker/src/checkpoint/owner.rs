@@ -1,7 +1,7 @@
 //! Whose checkpoints a directory has, and whose rows a cut has: those of the job whose saver asks, by the word of the
 //! servers.
 
-use crate::checkpoint::coordinator::CheckpointOptions;
+use crate::checkpoint::options::CheckpointOptions;
 use crate::error::WorkerError;
 use gannet_core::{CheckpointDir, JobManifest, TableUid};
 use gannet_jobs::runs::registry::Registry;

@@ -1,6 +1,6 @@
 //! Pushes that stay incomplete because their pushers are gone: the coordinator has the pushers fenced.
 
-use crate::checkpoint::coordinator::unexpected;
+use crate::checkpoint::options::unexpected;
 use crate::error::WorkerError;
 use crate::worker::Worker;
 use gannet_transport::Net;

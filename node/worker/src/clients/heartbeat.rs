@@ -3,7 +3,8 @@
 //! long as servers take to answer, and heartbeats go on meanwhile. It also tells a scheduler in another server, which
 //! hears no heartbeats, how far the worker is. Other threads ask the scheduler, one at a time.
 
-use crate::clients::job_client::{JobAnswer, JobClient};
+use crate::clients::job_answer::JobAnswer;
+use crate::clients::job_client::JobClient;
 use crate::clients::logged_wait::{Asking, LoggedWait};
 use crate::clients::no_space::until_space;
 use crate::clients::run_client::{JobReport, RunClient, RunShared};

@@ -1,6 +1,7 @@
 //! A worker's requests to the scheduler of its job: over the link of its run if the scheduler is in the server that
 //! keeps the registry of runs, else over one of its own. Every call may be repeated: a lost answer does no harm.
 
+use crate::clients::job_answer::JobAnswer;
 use crate::clients::no_space::until_space;
 use crate::clients::run_session::RunSession;
 use crate::config::worker_config::WorkerConfig;
@@ -56,20 +57,6 @@ pub struct JobClient<N: Net> {
     incarnation: WorkerIncarnation,
     plan: JobPlan,
     joined: JobAnswer,
-}
-
-/// What a worker learns when it joins a job. [`JobClient`] has an example.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JobAnswer {
-    /// The number of the job: larger than that of any earlier job of this scheduler.
-    pub started: u64,
-    /// Tasks that were trained before.
-    pub done: u64,
-    /// Tasks of all passes.
-    pub tasks: u64,
-    /// Incarnations whose places others have taken.
-    /// [`RunSession::note_job`](crate::clients::run_session::RunSession::note_job) has them fenced.
-    pub unfenced: Vec<WorkerIncarnation>,
 }
 
 impl<N: Net> JobClient<N> {

@@ -5,6 +5,7 @@ pub(crate) mod data_link;
 mod full_disk_tests;
 pub(crate) mod heartbeat;
 pub(crate) mod incarnation;
+pub(crate) mod job_answer;
 pub(crate) mod job_client;
 pub(crate) mod known_runs;
 pub(crate) mod logged_wait;

@@ -1,7 +1,7 @@
 //! A worker's membership in its run: one thread sends its heartbeats to the registry of runs until it is dropped. In a
 //! job whose scheduler hands out the data, a [`Heartbeat`](super::Heartbeat) says what the heartbeats report.
 
-use crate::clients::job_client::JobAnswer;
+use crate::clients::job_answer::JobAnswer;
 use crate::clients::run_session::{RunOrders, RunRequest, RunSession};
 use crate::config::worker_config::WorkerConfig;
 use crate::counters::WorkerCounters;

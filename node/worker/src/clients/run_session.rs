@@ -1,7 +1,7 @@
 //! A worker's session with the registry of its run: how it joins, its heartbeats, and its reports. Without a thread:
 //! [`RunClient`](super::RunClient) sends the heartbeats.
 
-use crate::clients::job_client::JobAnswer;
+use crate::clients::job_answer::JobAnswer;
 use crate::clients::no_space::until_space;
 use crate::config::registrars::{first_registrar, of_registry, registrars};
 use crate::config::worker_config::WorkerConfig;

@@ -31,7 +31,8 @@ pub(crate) fn of_registry(config: &WorkerConfig, server: &str) -> WorkerConfig {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::registrars::{first_registrar, registrars};
+    use super::first_registrar;
+    use super::registrars;
     use crate::config::worker_config::Places;
     use crate::config::worker_config::WorkerConfig;
     use gannet_jobs::MemoryCoordinator;

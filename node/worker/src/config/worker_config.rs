@@ -48,9 +48,9 @@ pub struct WorkerConfig {
     pub servers: Vec<String>,
     /// The worker's number as a pusher: no other worker has it, and this one keeps it when it restarts.
     pub pusher: u64,
-    /// The worker's incarnation: larger than that of any start before. With [`NEXT_INCARNATION`] the servers number it
-    /// when it connects. A program that counts its starts itself begins at 1. `NO_INCARNATION` is for a worker that
-    /// never pushes.
+    /// The worker's incarnation: larger than that of any start before. With
+    /// [`NEXT_INCARNATION`](gannet_wire::incarnation::NEXT_INCARNATION) the servers number it when it connects. A
+    /// program that counts its starts itself begins at 1. `NO_INCARNATION` is for a worker that never pushes.
     pub incarnation: u64,
     /// How long a peer may be away, or leave requests unanswered, before a call fails.
     pub peer_timeout: Duration,

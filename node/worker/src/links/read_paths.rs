@@ -3,6 +3,7 @@
 use crate::config::worker_config::OneSided;
 use crate::error::WorkerError;
 use crate::limits::{IMAGES_MAPPED_MAX, REGIONS_EVERY};
+use crate::links::control::post_on;
 use crate::links::peer::Peer;
 use crate::links::state::Links;
 use crate::reads::one_sided::ReadPath;
@@ -105,7 +106,7 @@ fn request_more_shards<N: Net>(links: &mut Links<N>, number: usize) -> Result<()
     let software = links.config.one_sided == OneSided::Always;
     let (frame, now) = (replies.request(first, shards.len() as u32 - first, software), links.net.now());
     let control = ControlInFlight { frame, table: Some(*table), ..ControlInFlight::default() };
-    links.post_on(number, control, 0, now).map(drop)
+    post_on(links, number, control, 0, now).map(drop)
 }
 
 /// Takes images or regions from an answer. The worker reads a table once it knows all of its shards.

@@ -1,7 +1,6 @@
 //! The error of a refusal, in words.
 
 use crate::error::WorkerError;
-
 use gannet_transport::Head;
 use gannet_wire::frames::bulk::{PullFrame, PushFrame};
 use gannet_wire::frames::declare::FrameKind;

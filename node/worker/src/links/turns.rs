@@ -4,13 +4,15 @@ use crate::cache::following::Delta;
 use crate::config::registrars::deciding_server;
 use crate::error::WorkerError;
 use crate::limits::{CHECK_EVERY, LOSSES_TOGETHER, PLACE_SILENCE};
+use crate::links::attempts::{back_off, check_wait, try_connect};
+use crate::links::control::post_on;
+use crate::links::owners::look_for_owner;
 use crate::links::peer::Peer;
 use crate::links::replies::ReplyResult;
 use crate::links::state::{Arrived, Links};
 use crate::requests::ids::Request;
 use crate::requests::in_flight::{ControlInFlight, RequestWork};
 use crate::tables::table::Tables;
-
 use gannet_transport::{Net, Poll};
 use gannet_wire::frames;
 use gannet_wire::frames::declare::FrameKind;
@@ -148,7 +150,7 @@ impl<N: Net> Links<N> {
         peer.lose(why, &mut self.flights, &self.counters, now);
         peer.health.refused_for_now = refused_for_now;
         if pauses {
-            self.back_off(number, now);
+            back_off(self, number, now);
         }
     }
 
@@ -321,14 +323,14 @@ impl<N: Net> Links<N> {
                 self.end_link(number, why, false, now);
             }
             if silent > PLACE_SILENCE {
-                self.look_for_owner(number);
+                look_for_owner(self, number);
             }
-            self.try_connect(tables, number)?;
+            try_connect(self, tables, number)?;
             // An unanswered ping loses the link, but no call waits for it.
             let unawaited =
                 |request: &Request| self.flights.kind(request.index).is_some_and(frames::is_of_link);
             if !self.peers[number].requests.queue.iter().all(unawaited) {
-                self.check_wait(tables, number, self.net.now())?;
+                check_wait(self, tables, number, self.net.now())?;
             }
         }
         Ok(())
@@ -361,6 +363,6 @@ impl<N: Net> Links<N> {
     pub(crate) fn ping(&mut self, number: usize, now: Duration) -> Result<(), WorkerError> {
         self.counters.pings.add(1);
         let ping = UnsentFrame::new(&PingFrame {});
-        self.post_on(number, ControlInFlight { frame: ping, ..ControlInFlight::default() }, 0, now).map(drop)
+        post_on(self, number, ControlInFlight { frame: ping, ..ControlInFlight::default() }, 0, now).map(drop)
     }
 }

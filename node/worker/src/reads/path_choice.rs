@@ -12,7 +12,7 @@
 //! Surveys of two choices are never at the same time: each would measure the other one's trials. The time between two
 //! surveys is a multiple of the time that a survey takes. It grows as long as surveys agree.
 
-use crate::cache::rows::Staleness;
+use crate::cache::settings::Staleness;
 use crate::limits::{
     SURVEY_ABANDONED_AFTER, SURVEY_REST_FACTOR_MAX, SURVEY_REST_FACTOR_MIN, TRIAL_PULLS, TRIAL_PULLS_MAX,
     TRIAL_SETTLING_PULLS, TRIAL_TIME,

@@ -1,6 +1,6 @@
 //! Choices against costs that the tests make up: the cheapest number of quarters wins, also when the costs change.
 
-use crate::cache::rows::Staleness;
+use crate::cache::settings::Staleness;
 use crate::limits::SURVEY_ABANDONED_AFTER;
 use crate::reads::path_choice::{ALL_QUARTERS, ChoiceOf, PathChoices, PathKind};
 use gannet_transport::Prng;

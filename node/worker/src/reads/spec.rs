@@ -22,7 +22,7 @@ impl PullSpec {
     }
 }
 
-/// How a worker gets the rows of a table ([`Worker::read_path_choice`]).
+/// How a worker gets the rows of a table ([`Worker::read_path_choice`](crate::worker::Worker::read_path_choice)).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReadPathChoice {
     /// Whether the worker can read any rows without a request.

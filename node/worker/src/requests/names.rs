@@ -3,11 +3,11 @@
 use crate::requests::ids::InFlightId;
 use std::ops::Range;
 
-/// Names a pull in flight, and afterwards its keysets. [`Worker`] has an example.
+/// Names a pull in flight, and afterwards its keysets. [`Worker`](crate::worker::Worker) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullId(pub(crate) InFlightId);
 
-/// Names a push in flight. [`Worker`] has an example.
+/// Names a push in flight. [`Worker`](crate::worker::Worker) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PushId(pub(crate) InFlightId);
 
@@ -24,7 +24,7 @@ pub struct DataName {
     pub clock: u64,
 }
 
-/// A pull's answer. [`Worker`] has an example.
+/// A pull's answer. [`Worker`](crate::worker::Worker) has an example.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pulled {
     /// The rows, in shard order.
@@ -47,6 +47,6 @@ pub struct SeenPushes {
     pub seq: u64,
 }
 
-/// A table that this worker has opened. [`Worker::open_table`] has an example.
+/// A table that this worker has opened. [`Worker::open_table`](crate::worker::Worker::open_table) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TableId(pub(crate) usize);
