@@ -162,14 +162,6 @@ impl InRun {
         Ok(())
     }
 
-    /// Reports that this worker has ended as it should. Until then one that is started again after the end is late, and
-    /// that is no error.
-    pub fn leave(&self) {
-        if let Err(error) = self.client.leave() {
-            tracing::debug!(%error, "the registry of runs does not know that this worker has left");
-        }
-    }
-
     fn named(&self, rank: u32) -> String {
         format!("worker {rank} ({})", self.hosts.get(rank as usize).map_or("", |host| host))
     }

@@ -244,9 +244,6 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     };
     CheckpointSaver::end(saver, stopped);
     columns.close().map_err(failure::backend_failure)?;
-    if !stopped {
-        run.leave();
-    }
     ended(stopped)
 }
 

@@ -216,9 +216,6 @@ impl<'a> JobWorker<'a> {
         }
         // The last checkpoint says that the run is finished.
         CheckpointSaver::end(saver, stopped);
-        if !scheduled && !stopped {
-            run.leave();
-        }
         ended_early(stopped, examples)?;
         if let Some(bad_lines) = bad_lines.filter(|_| !scheduled && account.batches_before == 0) {
             learned_something(examples, bad_lines)?;

@@ -110,9 +110,6 @@ pub const BEATS: u32 = 5;
 /// The longest time between two heartbeats.
 pub const BEAT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a worker of a run that has ended waits for the registry's answer that it has left.
-pub const LEAVE_LIMIT: Duration = Duration::from_secs(2);
-
 /// How long a chief that has saved the model stays so that the others learn of it.
 pub const FAREWELL_TIME: Duration = Duration::from_secs(1);
 

@@ -102,12 +102,6 @@ impl Registry {
     /// # Errors
     /// The registry cannot be saved.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        let known = self.runs.get(&run.name).and_then(|run| run.members.get(&0));
-        if let Some(incarnation) = known.map(|known| known.incarnation) {
-            // A process that runs it again after that is not taken for this one.
-            let own = WorkerIncarnation { rank: 0, incarnation };
-            self.leave(&run.name, own).map_err(|(_, text)| text)?;
-        }
         self.finish(&run.name, (run.generation, 0), RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
             .map(|_| ())
             .map_err(|(_, text)| text)

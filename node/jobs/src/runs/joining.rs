@@ -6,7 +6,7 @@ use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::limits::STATUS_PUSHERS_MAX;
 use gannet_wire::messages::member::{WorkerIncarnation, WorkerState};
 use gannet_wire::messages::runs::{
-    CLIENT, JoinV1, RunDecision, RunId, RunIntent, RunReplyV1, RunSetting, SHARDS, who,
+    JoinV1, RunDecision, RunId, RunIntent, RunReplyV1, RunSetting, SHARDS, who,
 };
 use gannet_wire::refusal::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -227,9 +227,10 @@ impl Registry {
         let again = known.is_some_and(|known| known.incarnation == incarnation.incarnation);
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // A member that had not trained its share when the others finished is late whenever it comes, but only once.
-        // So is one that was killed after the end, before it had left the run: its next start is no error.
-        let has_not_left =
-            incarnation.rank != CLIENT && known.is_some_and(|of| of.state == WorkerState::Live);
+        // So is one that was killed after the end, before it had left the job: its next start is no error. Whoever asks
+        // for more training later gets it.
+        let may_not_have_left = join.want == RunIntent::Auto || just;
+        let has_not_left = may_not_have_left && run.in_job().any(|of| of.rank == incarnation.rank);
         let is_late = known.map_or(just, |known| !known.done) || has_not_left;
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;
         let same = run.differs(&join.settings, incarnation.rank).is_none();

@@ -75,10 +75,6 @@ pub(crate) fn come_at(
     }
 }
 
-fn leave(registry: &mut Registry, by: WorkerIncarnation, generation: u32) {
-    ask(registry, by, RunActionV1::Leave { generation }, NOW).unwrap();
-}
-
 fn finish(registry: &mut Registry, incarnation: WorkerIncarnation, generation: u32) {
     ask(
         registry,
@@ -184,8 +180,7 @@ fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
             come_at(&mut registry, incarnation(1, 3), want, 3, NOW + 9 * LATE_TIME),
             Ok((RunDecision::Late, 1, 1))
         );
-        // A worker that had left the run and comes with the flag again wants the flag again.
-        leave(&mut registry, incarnation(0, 1), 1);
+        // A worker that had trained its share and comes with the flag again wants the flag again.
         let again = come(&mut registry, incarnation(0, 4), want, 3).unwrap();
         assert_eq!((again.0 == RunDecision::Fresh, again.1), (want == RunIntent::Fresh, 2));
     }
@@ -304,7 +299,6 @@ fn a_run_that_is_over_is_begun_again_only_when_that_is_asked_for() {
         ask(&mut registry, of_it, RunActionV1::Done { generation: 1 }, NOW).unwrap();
     }
     finish(&mut registry, incarnation(0, 1), 1);
-    leave(&mut registry, incarnation(0, 1), 1);
     let over = come(&mut registry, incarnation(0, 3), RunIntent::Auto, 3).unwrap_err();
     for words in ["finished", "5 min ago", "7 rows", "--continue", "--fresh", "--run"] {
         assert!(over.contains(words), "{words}: {over}");

@@ -6,7 +6,7 @@ use crate::clients::run_session::{RunOrders, RunRequest, RunSession};
 use crate::config::worker_config::WorkerConfig;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
-use crate::limits::{BEAT_MAX, BEATS, LEAVE_LIMIT};
+use crate::limits::{BEAT_MAX, BEATS};
 use gannet_transport::Net;
 use gannet_wire::messages::member::{Activity, Progress};
 use gannet_wire::messages::runs::{RunDecision, RunId, RunMember};
@@ -230,19 +230,6 @@ impl<N: Net> RunClient<N> {
     /// As there.
     pub fn finish(&self, rows: u64, at: u64, missing: &[u32]) -> Result<(), WorkerError> {
         self.shared.session.finish(rows, at, missing)
-    }
-}
-
-impl<N: Net> RunClient<N> {
-    /// As [`RunSession::leave`], but does not wait long: the servers may end with their last worker.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn leave(&self) -> Result<(), WorkerError> {
-        let link = self.shared.session.link();
-        let patience = lock(&link).links.config.peer_timeout.min(LEAVE_LIMIT);
-        lock(&link).links.config.peer_timeout = patience;
-        self.shared.session.leave()
     }
 }
 

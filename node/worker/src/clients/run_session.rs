@@ -272,8 +272,7 @@ impl<N: Net> RunSession<N> {
         self.ask(RunActionV1::Fenced { generation: self.id.generation, dead }).map(|_| ())
     }
 
-    /// Leaves the run and its job. Every push of this worker is acknowledged, so nobody has to fence it. A process that
-    /// comes to the finished run in its place is another one, and is refused.
+    /// Leaves the job. Every push of this worker is acknowledged, so nobody has to fence it.
     ///
     /// # Errors
     /// As [`beat`](Self::beat).
