@@ -93,8 +93,7 @@ fn ask_for<N: Net>(worker: &mut Worker<N>, of: AwaitV1) -> Result<Option<DeadMem
         None => {
             let server = deciding_server(&worker.links.config);
             let server = server.ok_or_else(|| WorkerError::Call("no server is named".into()))?;
-            let config =
-                WorkerConfig { run: None, ..beside(worker, of_registry(&worker.links.config, server)) };
+            let config = WorkerConfig { run: None, ..beside(of_registry(&worker.links.config, server)) };
             Box::new(Worker::connect(worker.links.net.clone(), config)?)
         }
     };
@@ -114,7 +113,7 @@ fn ask_for<N: Net>(worker: &mut Worker<N>, of: AwaitV1) -> Result<Option<DeadMem
 fn fence_everywhere<N: Net>(worker: &Worker<N>, dead: &DeadMemberV1) -> Result<(), WorkerError> {
     let &DeadMemberV1 { rank, clock, pusher, incarnation, .. } = dead;
     tracing::warn!(rank, clock, "a worker is dead (--worker-timeout): the others go on without it");
-    let config = WorkerConfig { run: None, one_thread: false, ..beside(worker, worker.links.config.clone()) };
+    let config = WorkerConfig { run: None, one_thread: false, ..beside(worker.links.config.clone()) };
     let mut fencer = Worker::connect(worker.links.net.clone(), config)?;
     let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
     for table in worker.tables.iter().filter(|table| table.group.is_some()) {
@@ -125,7 +124,7 @@ fn fence_everywhere<N: Net>(worker: &Worker<N>, dead: &DeadMemberV1) -> Result<(
 }
 
 /// A configuration of links beside those of the training.
-fn beside<N: Net>(worker: &Worker<N>, config: WorkerConfig) -> WorkerConfig {
+fn beside(config: WorkerConfig) -> WorkerConfig {
     let peer_timeout = AWAITED_LIMIT.min(config.peer_timeout);
     WorkerConfig { peer_timeout, secondary: true, ..config }
 }
