@@ -1,6 +1,7 @@
 //! How a worker finds a table at its servers, or makes it there. What each server holds decides, not the order in which
 //! the servers are named. tables/identities.rs has the two phases in which a table is made.
 
+use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
 use crate::limits::PLACE_LOOKUP_EVERY;
 use crate::links::peer::Peer;
@@ -87,7 +88,6 @@ fn try_to_open<N: Net>(
     schema: &Schema,
     shards: ShardCount,
 ) -> Result<OpenAttempt, WorkerError> {
-    let servers = worker.links.config.servers.len();
     let before = links_as_they_are(worker);
     let fronts: Vec<usize> = worker.links.wanted().filter(|&n| worker.links.peers[n].thread == 0).collect();
     let held = held_by_all(worker, schema, &fronts)?;
@@ -109,28 +109,9 @@ fn try_to_open<N: Net>(
     let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
     let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };
     if !empty.is_empty() && !confirmed {
-        // One server after another, in an order that is the same for all workers, however they name the servers.
-        // The worker that reaches a server first decides which of the table's servers it is. The others see that
-        // before they reach the next. The first server draws the id, or has it. While it has not confirmed the
-        // table, no worker has pushed before the other servers make their shards.
-        // With a coordinator, their places are that order.
-        let mut order: Vec<usize> = (0..servers).collect();
-        let addr = |server: usize| {
-            worker.links.config.places.is_none().then(|| &worker.links.config.servers[server])
-        };
-        order.sort_by_key(|&server| (held[server].is_none(), addr(server)));
-        for one in order {
-            let request = opened.request_in(schema, one, make_in(one));
-            let payload = |_: usize, _: u32| request.clone();
-            let open = ControlRequest::with_payload(&OpenTableFrame {}, None, &payload);
-            let answers = worker.ask(&open, Recipients::Links(&fronts[one..one + 1]))?;
-            match opened_by(worker, &answers, 1)? {
-                Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
-                    opened.uid = first.first().map_or(opened.uid, |(_, first)| TableUid(first.uid));
-                }
-                Ok(_) => return Ok(OpenAttempt::Again("another worker was making it".into())),
-                Err(why) => return Ok(OpenAttempt::Again(why)),
-            }
+        let order = making_order(&worker.links.config, &held);
+        if let Some(why) = make_in_turn(worker, schema, &mut opened, &fronts, (order, &make_in))? {
+            return Ok(OpenAttempt::Again(why));
         }
     }
     let all: Vec<usize> = worker.links.wanted().collect();
@@ -154,6 +135,42 @@ fn try_to_open<N: Net>(
         return Ok(OpenAttempt::Again(why));
     }
     Ok(OpenAttempt::Opened(Box::new((schema.clone(), opened, answers))))
+}
+
+/// The order in which all workers make a table at its servers, however they name the servers. With a coordinator it is
+/// the order of their places. A server that has something of the table comes first.
+fn making_order(config: &WorkerConfig, held: &[Option<HeldV1>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..config.servers.len()).collect();
+    let addr = |server: usize| config.places.is_none().then(|| &config.servers[server]);
+    order.sort_by_key(|&server| (held[server].is_none(), addr(server)));
+    order
+}
+
+/// Makes a table at one server after another. The worker that reaches a server first decides which of the table's
+/// servers it is. The others see that before they reach the next. The first server draws the id, or has it. While it
+/// has not confirmed the table, no worker has pushed before the other servers make their shards. Returns why to try
+/// again, if another worker makes it.
+fn make_in_turn<N: Net>(
+    worker: &mut Worker<N>,
+    schema: &Schema,
+    opened: &mut OpenedAs,
+    fronts: &[usize],
+    (order, make_in): (Vec<usize>, impl Fn(usize) -> u64),
+) -> Result<Option<String>, WorkerError> {
+    for one in order {
+        let request = opened.request_in(schema, one, make_in(one));
+        let payload = |_: usize, _: u32| request.clone();
+        let open = ControlRequest::with_payload(&OpenTableFrame {}, None, &payload);
+        let answers = worker.ask(&open, Recipients::Links(&fronts[one..one + 1]))?;
+        match opened_by(worker, &answers, 1)? {
+            Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {
+                opened.uid = first.first().map_or(opened.uid, |(_, first)| TableUid(first.uid));
+            }
+            Ok(_) => return Ok(Some("another worker was making it".into())),
+            Err(why) => return Ok(Some(why)),
+        }
+    }
+    Ok(None)
 }
 
 /// Says which link has been made again since. Answers from before may be those of another incarnation.
