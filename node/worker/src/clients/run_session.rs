@@ -1,5 +1,5 @@
 //! A worker's session with the registry of its run: how it joins, its heartbeats, and its reports. Without a thread:
-//! [`RunClient`](super::RunClient) sends the heartbeats.
+//! [`RunClient`](crate::RunClient) sends the heartbeats.
 
 use crate::clients::job_answer::JobAnswer;
 use crate::clients::no_space::until_space;
