@@ -9,6 +9,7 @@ use crate::limits::INBOX_MAX;
 use crate::membership::Membership;
 use crate::membership::role::Loading;
 use crate::replication::replicator::Replicator;
+use crate::replication::slot::BackupLink;
 use crate::restore::place::PlaceLoader;
 use crate::restore::{OpenedTables, open_tables};
 use crate::server::{ServerStats, settings};
@@ -52,7 +53,7 @@ impl<N: Net> LocalServer<N> {
         let listener = net.listen(&config.listen)?;
         let addr = listener.addr().to_owned();
         let (mut inboxes, mut threads) = (Vec::new(), Vec::new());
-        let (backups, mut replicators, mut queues) = (config.backup_links(), Vec::new(), Vec::new());
+        let (backups, mut replicators, mut queues) = (BackupLink::all_of(&config), Vec::new(), Vec::new());
         let cut_pace = Arc::<CutPace>::default();
         for mut tables in opened {
             tables.checkpoints.executor = CutExecutor::Turns(cut_pace.clone());

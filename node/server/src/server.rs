@@ -124,7 +124,7 @@ impl Server {
         let (threads, acceptor) = (Vec::new(), None);
         // If the start fails, dropping this value ends the threads that have started.
         let mut server = Server { addr, health, acceptor, threads, counters };
-        let backups = config.backup_links();
+        let backups = BackupLink::all_of(&config);
         let settings = settings(&config, incarnation);
         let standing = settings.standing.clone();
         let loading = PlaceLoader::of(&config, &opened).map(|loader| Loading { loader, on_thread: true });

@@ -1,4 +1,4 @@
-//! The tables of one server thread, and the rare requests about them.
+//! What one thread of a server holds. The files in requests/ act on it, one subject each.
 
 use crate::counters::server::ServerCounters;
 use crate::cuts::state::Checkpoints;

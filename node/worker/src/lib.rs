@@ -19,9 +19,7 @@ pub use cache::rows::RowCache;
 pub use cache::settings::{CacheConfig, CacheUse, Staleness};
 pub use calls::clocks::WaitingFor;
 #[doc(hidden)]
-pub use calls::copy_client::BackupLinks;
-#[doc(hidden)]
-pub use calls::copy_client::BlockRequest;
+pub use calls::copy_client::{BackupLinks, BlockRequest};
 pub use calls::shares::SharePlace;
 pub use calls::tables::TableStatus;
 pub use calls::wire_type::WireType;

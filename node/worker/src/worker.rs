@@ -4,7 +4,7 @@
 //! flight: [`Worker::begin_pull`], [`Worker::finish_pull`], [`Worker::begin_push`]. The worker makes a lost link again,
 //! trying for as long as `peer_timeout`. It then resends unacknowledged requests; a server applies each push once.
 
-use crate::calls::awaited::AwaitedLink;
+use crate::calls::awaited::{AwaitedLink, ask_for_awaited};
 use crate::config::worker_config::WorkerConfig;
 use crate::counters::{Counters, WorkerCounters};
 use crate::error::WorkerError;
@@ -171,7 +171,7 @@ impl<N: Net> Worker<N> {
         if !self.links.begin_check(now)? {
             return Ok(());
         }
-        self.ask_for_awaited(now)?;
+        ask_for_awaited(self, now)?;
         let checked = self.links.check(&mut self.tables, now);
         self.hand_on()?;
         checked

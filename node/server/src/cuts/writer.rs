@@ -1,7 +1,7 @@
 //! Writes the row files of a cut on a thread of its own, so that neither compression nor a slow disk stops the server
 //! thread. The queue between them is bounded: when it is full, the server thread reads no further rows of the cut.
 //!
-//! A server without threads ([`LocalServer`](super::LocalServer)) writes a block at each of its turns.
+//! A server without threads ([`LocalServer`](crate::LocalServer)) writes a block at each of its turns.
 
 use crate::limits::{CUT_ENDED_BYTES, CUT_ENDED_FILES, CUT_QUEUE_BLOCKS, CUT_SLICE_BYTES};
 use gannet_core::{CheckpointDir, CheckpointDirError, EndedRowFile, FileEntry, RowFileHead, RowFileWriter};

@@ -33,7 +33,7 @@ pub(crate) struct OwnPlace {
 #[derive(Debug, Default)]
 pub(crate) struct OwnPlaces {
     pub(crate) places: Option<BTreeMap<u32, OwnPlace>>,
-    /// How many changes of [`Standing`] the thread knows.
+    /// How many changes of [`Standing`](crate::membership::standing::Standing) the thread knows.
     pub(crate) changes: u64,
 }
 

@@ -5,9 +5,9 @@
 //!                          ^ fill: the rows of shards, between commands
 //! ```
 //! A backup *joins* when it has all rows and commands. From then on nothing leaves a session before all commands that
-//! were told until then are acknowledged by the backups ([`ReplyHold`]). So no worker sees anything that the death of
-//! this server could undo. A backup whose connection is lost for good, or that refuses a command, leaves. It is filled
-//! again from the beginning when it is back.
+//! were told until then are acknowledged by the backups ([`ReplyHold`](crate::replication::hold::ReplyHold)). So no
+//! worker sees anything that the death of this server could undo. A backup whose connection is lost for good, or that
+//! refuses a command, leaves. It is filled again from the beginning when it is back.
 
 pub(crate) mod copies;
 pub(crate) mod gate;

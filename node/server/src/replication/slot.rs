@@ -69,20 +69,20 @@ pub(crate) struct BackupLink {
     pub(crate) slot: Arc<BackupSlot>,
 }
 
-impl ServerConfig {
-    /// The backup slots.
-    pub(crate) fn backup_links(&self) -> Vec<BackupLink> {
+impl BackupLink {
+    /// The backup slots of a server, with what its configuration names for each.
+    pub(crate) fn all_of(server: &ServerConfig) -> Vec<BackupLink> {
         // Workers wait for a backup that is away. With a membership it is given the time of an owner that is away.
-        let timeout = self.membership.as_ref().map_or(BACKUP_TIMEOUT, |membership| membership.lease);
-        let slots = self.membership.as_ref().map_or(0, |membership| membership.backups);
+        let timeout = server.membership.as_ref().map_or(BACKUP_TIMEOUT, |membership| membership.lease);
+        let slots = server.membership.as_ref().map_or(0, |membership| membership.backups);
         let link = |number: usize| {
             let slot = Arc::<BackupSlot>::default();
             // With a membership the registry of servers says who listens at an address.
-            if let (None, Some(addr)) = (&self.membership, self.backups.get(number)) {
+            if let (None, Some(addr)) = (&server.membership, server.backups.get(number)) {
                 slot.give(Some(SlotHolder { addr: addr.clone(), incarnation: None }));
             }
             let config = WorkerConfig {
-                token: self.token.clone(),
+                token: server.token.clone(),
                 peer_timeout: timeout,
                 one_sided: OneSided::Never,
                 spin: Duration::ZERO,
@@ -90,6 +90,6 @@ impl ServerConfig {
             };
             BackupLink { config, slot }
         };
-        (0..self.backups.len().max(slots)).map(link).collect()
+        (0..server.backups.len().max(slots)).map(link).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Conditional pulls, and pushes whose keyset has some of their rows, frame by frame: which rows the answer reports,
 //! and what is refused.
 
-use crate::sessions::refusals::{acked, ask, bytes, greet, open, refused, small_world};
+use crate::sessions::refusals_tests::{acked, ask, bytes, greet, open, refused, small_world};
 use bytemuck::cast_slice;
 use gannet_core::{CachedVersion, NewerRow, Read, Segments, Write};
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame};

@@ -1,6 +1,6 @@
 //! Copies that are begun again, while others of the same shards are there: frame by frame.
 
-use crate::sessions::refusals::{ask, greet, refused, small_world};
+use crate::sessions::refusals_tests::{ask, greet, refused, small_world};
 use bytemuck::cast_slice;
 use gannet_core::{CommandChange, CommandRecord, Schema, ShardMemory};
 use gannet_optim::{Add, Rule};

@@ -47,7 +47,7 @@ pub(crate) fn must_be_scheduler(tables: &ServerTables) -> RequestOutcome {
     tables.must_own(SCHEDULER_PLACE)
 }
 
-/// As [`must_be_scheduler`](ServerTables::must_be_scheduler), for a request of this kind.
+/// As [`must_be_scheduler`], for a request of this kind.
 pub(crate) fn must_be_asked(tables: &ServerTables, kind: u16) -> RequestOutcome {
     match kind {
         AwaitFrame::KIND | BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND => {

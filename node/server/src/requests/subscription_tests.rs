@@ -1,6 +1,6 @@
 //! Subscriptions, frame by frame: what the server sends without a request, when a sweep is over, and what is refused.
 
-use crate::sessions::refusals::{acked, ask, bytes, greet, open, refused, small_world};
+use crate::sessions::refusals_tests::{acked, ask, bytes, greet, open, refused, small_world};
 use gannet_core::Write;
 use gannet_sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, NoOwner};

@@ -5,7 +5,7 @@ use crate::config::{ServerConfig, SessionLimits};
 use crate::counters::server::{ServerCounters, ThreadCounters};
 use crate::limits::{FRAME_TIME, FRAMES_PER_TURN, SILENCE_TIME};
 use crate::local::LocalServer;
-use crate::sessions::refusals::open_as;
+use crate::sessions::refusals_tests::open_as;
 use gannet_core::{NO_CLOCK, Read, Schema, Segments, Write};
 use gannet_optim::{Add, Rule};
 use gannet_sim::{Faults, Sim, SimStream};

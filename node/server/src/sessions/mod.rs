@@ -5,13 +5,13 @@ pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod end;
 #[cfg(test)]
-pub(crate) mod fences;
+pub(crate) mod fences_tests;
 #[cfg(test)]
 mod flood_tests;
 pub(crate) mod greeting;
 pub(crate) mod pending_replies;
 #[cfg(test)]
-pub(crate) mod refusals;
+pub(crate) mod refusals_tests;
 #[cfg(test)]
 mod rejoin_tests;
 pub(crate) mod send;

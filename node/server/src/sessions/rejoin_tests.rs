@@ -1,6 +1,6 @@
 //! Workers in synchronous steps that lose their links and come back, frame by frame.
 
-use crate::sessions::refusals::{acked, ask, bytes, greet_as, next, open, small_world};
+use crate::sessions::refusals_tests::{acked, ask, bytes, greet_as, next, open, small_world};
 use gannet_core::{NO_CLOCK, Read, Segments, Write};
 use gannet_sim::{Sim, SimStream};
 use gannet_transport::{Link, NoOwner};

@@ -1,6 +1,6 @@
 //! The workers that keep step over a table, on one thread: joins, ticks and leaves, pulls that wait, and (BSP) the
-//! pushes that are stored until their step is applied. clocks.rs and step_sums.rs decide without touching a shard. This
-//! file applies their decisions to the shards.
+//! pushes that are stored until their step is applied. clocks.rs and step_sums.rs decide without touching a shard.
+//! tables/table.rs applies their decisions to the shards.
 
 use crate::peers::pusher::worker_of;
 use crate::steps::clocks::{Clocks, Straggler};

@@ -3,7 +3,7 @@
 
 use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::sessions::refusals::{ask, greet, refused};
+use crate::sessions::refusals_tests::{ask, greet, refused};
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Add, Rule};
 use gannet_sim::{Faults, Sim, SimStream};

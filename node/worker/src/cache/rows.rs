@@ -17,10 +17,10 @@
 //!   answers only what is newer (core's pull_newer.rs).
 //! - A key gets a place when it was pulled twice lately. It takes the place of another key if it was pulled more often
 //!   (sketch.rs).
-//! - With [`CacheUse::Auto`] pulls go past the cache while that costs less time. The cache is then empty, and pushes do
-//!   not look there.
-//! - With [`CacheConfig::active`] the worker subscribes to rows that it uses again, and their servers send what changes
-//!   (following.rs).
+//! - With [`CacheUse::Auto`](crate::CacheUse::Auto) pulls go past the cache while that costs less time. The cache is
+//!   then empty, and pushes do not look there.
+//! - With [`CacheConfig::active`](crate::CacheConfig::active) the worker subscribes to rows that it uses again, and
+//!   their servers send what changes (following.rs).
 //!
 //! Several workers (threads of a process) may share a cache for reading. They then cannot push to the table.
 

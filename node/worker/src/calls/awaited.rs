@@ -47,88 +47,84 @@ impl<N: Net> AwaitedLink<N> {
     }
 }
 
-impl<N: Net> Worker<N> {
-    /// While requests wait for other workers, asks once a second whether those are dead, and fences them. While it
-    /// asks, this worker does nothing else: it waits anyway.
-    ///
-    /// # Errors
-    /// A worker is dead, and the workers of its group need each of them.
-    pub(crate) fn ask_for_awaited(&mut self, now: Duration) -> Result<(), WorkerError> {
-        if now < self.awaited.next {
+/// While requests wait for other workers, asks once a second whether those are dead, and fences them. While it
+/// asks, this worker does nothing else: it waits anyway.
+///
+/// # Errors
+/// A worker is dead, and the workers of its group need each of them.
+pub(crate) fn ask_for_awaited<N: Net>(worker: &mut Worker<N>, now: Duration) -> Result<(), WorkerError> {
+    if now < worker.awaited.next {
+        return Ok(());
+    }
+    let peers = worker.links.peers.iter();
+    let awaited: BTreeSet<AwaitedWorker> = peers.filter_map(|peer| peer.awaited(&worker.tables)).collect();
+    if awaited.is_empty() {
+        return Ok(());
+    }
+    worker.awaited.next = now + AWAITED_EVERY;
+    for AwaitedWorker { table, rank, pusher, incarnation } in awaited {
+        let WorkerTable { schema, group, .. } = &worker.tables[table];
+        let (name, needs_all) = (schema.name.clone(), group.as_ref().is_some_and(|group| group.sync.strict));
+        let dead = ask_for(worker, AwaitV1 { table: name, rank, pusher, incarnation });
+        let done = match dead {
+            Ok(None) => continue,
+            Ok(Some(DeadMemberV1 { rank, clock, silent_ms, .. })) if needs_all => {
+                let silent = Duration::from_millis(silent_ms);
+                return Err(WorkerError::WorkerLost { rank, clock, silent });
+            }
+            Ok(Some(dead)) => fence_everywhere(worker, &dead),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            // A server is away. It asks again; others do, too.
+            tracing::warn!(worker = rank, %error, "a worker for which this one waits may be dead: it is not fenced");
+            worker.awaited.worker = None;
+            worker.awaited.next = worker.links.net.now() + AWAITED_RETRY;
             return Ok(());
         }
-        let peers = self.links.peers.iter();
-        let awaited: BTreeSet<AwaitedWorker> = peers.filter_map(|peer| peer.awaited(&self.tables)).collect();
-        if awaited.is_empty() {
-            return Ok(());
-        }
-        self.awaited.next = now + AWAITED_EVERY;
-        for AwaitedWorker { table, rank, pusher, incarnation } in awaited {
-            let WorkerTable { schema, group, .. } = &self.tables[table];
-            let (name, needs_all) =
-                (schema.name.clone(), group.as_ref().is_some_and(|group| group.sync.strict));
-            let dead = self.ask_for(AwaitV1 { table: name, rank, pusher, incarnation });
-            let done = match dead {
-                Ok(None) => continue,
-                Ok(Some(DeadMemberV1 { rank, clock, silent_ms, .. })) if needs_all => {
-                    let silent = Duration::from_millis(silent_ms);
-                    return Err(WorkerError::WorkerLost { rank, clock, silent });
-                }
-                Ok(Some(dead)) => self.fence_everywhere(&dead),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = done {
-                // A server is away. It asks again; others do, too.
-                tracing::warn!(worker = rank, %error, "a worker for which this one waits may be dead: it is not fenced");
-                self.awaited.worker = None;
-                self.awaited.next = self.links.net.now() + AWAITED_RETRY;
-                return Ok(());
-            }
-        }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Asks the deciding thread about a worker.
-    fn ask_for(&mut self, of: AwaitV1) -> Result<Option<DeadMemberV1>, WorkerError> {
-        let mut asker = match self.awaited.worker.take() {
-            Some(asker) => asker,
-            None => {
-                let server = deciding_server(&self.links.config);
-                let server = server.ok_or_else(|| WorkerError::Call("no server is named".into()))?;
-                let config =
-                    WorkerConfig { run: None, ..self.beside(of_registry(&self.links.config, server)) };
-                Box::new(Worker::connect(self.links.net.clone(), config)?)
-            }
-        };
-        let payload = |_: usize, _: u32| control::seal(&of);
-        let request = ControlRequest::with_payload(&AwaitFrame {}, None, &payload);
-        let answers = asker.ask(&request, Recipients::First(1))?;
-        let nonsense = |what: String| WorkerError::Protocol { peer: asker.links.peers[0].name.clone(), what };
-        let Some(ControlReply { payload, .. }) = answers.first() else {
-            return Err(nonsense("no answer about a worker".into()));
-        };
-        let AwaitedV1 { dead } = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
-        self.awaited.worker = Some(asker);
-        Ok(dead)
-    }
-
-    /// Fences a dead worker at all threads of all servers, in each table over which this worker keeps step.
-    fn fence_everywhere(&self, dead: &DeadMemberV1) -> Result<(), WorkerError> {
-        let &DeadMemberV1 { rank, clock, pusher, incarnation, .. } = dead;
-        tracing::warn!(rank, clock, "a worker is dead (--worker-timeout): the others go on without it");
-        let config = WorkerConfig { run: None, one_thread: false, ..self.beside(self.links.config.clone()) };
-        let mut fencer = Worker::connect(self.links.net.clone(), config)?;
-        let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
-        for table in self.tables.iter().filter(|table| table.group.is_some()) {
-            let table: TableId = fencer.open_table(&table.schema)?;
-            fencer.ask(&ControlRequest::about(table, &fence), Recipients::All)?;
+/// Asks the deciding thread about a worker.
+fn ask_for<N: Net>(worker: &mut Worker<N>, of: AwaitV1) -> Result<Option<DeadMemberV1>, WorkerError> {
+    let mut asker = match worker.awaited.worker.take() {
+        Some(asker) => asker,
+        None => {
+            let server = deciding_server(&worker.links.config);
+            let server = server.ok_or_else(|| WorkerError::Call("no server is named".into()))?;
+            let config = WorkerConfig { run: None, ..beside(of_registry(&worker.links.config, server)) };
+            Box::new(Worker::connect(worker.links.net.clone(), config)?)
         }
-        Ok(())
-    }
+    };
+    let payload = |_: usize, _: u32| control::seal(&of);
+    let request = ControlRequest::with_payload(&AwaitFrame {}, None, &payload);
+    let answers = asker.ask(&request, Recipients::First(1))?;
+    let nonsense = |what: String| WorkerError::Protocol { peer: asker.links.peers[0].name.clone(), what };
+    let Some(ControlReply { payload, .. }) = answers.first() else {
+        return Err(nonsense("no answer about a worker".into()));
+    };
+    let AwaitedV1 { dead } = control::open(payload).map_err(|error| nonsense(error.to_string()))?;
+    worker.awaited.worker = Some(asker);
+    Ok(dead)
+}
 
-    /// A configuration of links beside those of the training.
-    fn beside(&self, config: WorkerConfig) -> WorkerConfig {
-        let peer_timeout = AWAITED_LIMIT.min(config.peer_timeout);
-        WorkerConfig { peer_timeout, secondary: true, ..config }
+/// Fences a dead worker at all threads of all servers, in each table over which this worker keeps step.
+fn fence_everywhere<N: Net>(worker: &Worker<N>, dead: &DeadMemberV1) -> Result<(), WorkerError> {
+    let &DeadMemberV1 { rank, clock, pusher, incarnation, .. } = dead;
+    tracing::warn!(rank, clock, "a worker is dead (--worker-timeout): the others go on without it");
+    let config = WorkerConfig { run: None, one_thread: false, ..beside(worker.links.config.clone()) };
+    let mut fencer = Worker::connect(worker.links.net.clone(), config)?;
+    let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
+    for table in worker.tables.iter().filter(|table| table.group.is_some()) {
+        let table: TableId = fencer.open_table(&table.schema)?;
+        fencer.ask(&ControlRequest::about(table, &fence), Recipients::All)?;
     }
+    Ok(())
+}
+
+/// A configuration of links beside those of the training.
+fn beside(config: WorkerConfig) -> WorkerConfig {
+    let peer_timeout = AWAITED_LIMIT.min(config.peer_timeout);
+    WorkerConfig { peer_timeout, secondary: true, ..config }
 }

@@ -1,6 +1,7 @@
 //! How a worker keeps step with others over a table. Its clock counts its steps, and it tells the clock to every server
 //! thread behind the pushes of each step. Its pulls wait for slower workers.
 
+use crate::calls::tables::ask_of_links;
 use crate::error::WorkerError;
 use crate::links::control::post;
 use crate::links::read_paths::request_read_path;
@@ -97,7 +98,7 @@ impl<N: Net> Worker<N> {
         let payload = |_: usize, _: u32| control::seal(&sync.request(NO_CLOCK, 0));
         let join = ControlRequest::with_payload(&JoinFrame { table: 0 }, Some(table), &payload);
         let mut clock = 0;
-        for answer in self.ask_of_links(&join)? {
+        for answer in ask_of_links(self, &join)? {
             let peer = &mut self.links.peers[answer.link];
             let joined = control::open::<JoinedV1>(&answer.payload).map_err(|error| {
                 WorkerError::Protocol { peer: peer.name.clone(), what: error.to_string() }
@@ -110,7 +111,7 @@ impl<N: Net> Worker<N> {
         let links: Vec<usize> = self.links.wanted().collect();
         links.into_iter().try_for_each(|link| self.links.peers[link].check_credit(&self.tables))?;
         // In groups with a lower clock this worker has no pushes for the steps up to it.
-        self.send_clock(table, clock, true)?;
+        send_clock(self, table, clock, true)?;
         Ok(clock)
     }
 
@@ -136,7 +137,7 @@ impl<N: Net> Worker<N> {
         for (&table, clock) in tables.iter().zip(clocks) {
             if let Some(group) = self.tables[table.0].group.as_mut().filter(|_| clock < most) {
                 group.clock = most;
-                self.send_clock(table, most, true)?;
+                send_clock(self, table, most, true)?;
             }
         }
         Ok(most)
@@ -160,8 +161,8 @@ impl<N: Net> Worker<N> {
         };
         (group.clock, group.open) = (group.clock + 1, false);
         let clock = group.clock;
-        self.send_clock(table, clock, false)?;
-        self.end_step()?;
+        send_clock(self, table, clock, false)?;
+        end_step(self)?;
         Ok(clock)
     }
 
@@ -196,82 +197,6 @@ impl<N: Net> Worker<N> {
         self.tables[table.0].group.as_mut().map(|group| std::mem::take(&mut group.late)).unwrap_or_default()
     }
 
-    /// Tells every server thread this worker's clock.
-    fn send_clock(&mut self, table: TableId, clock: u64, skip: bool) -> Result<(), WorkerError> {
-        self.links.counters.clock.set(clock);
-        self.request_all(table, &TickFrame { table: 0, clock, skip })
-    }
-
-    /// Queues a request to every server thread. No call waits for the answers.
-    fn request_all(&mut self, table: TableId, frame: &impl FrameKind) -> Result<(), WorkerError> {
-        let (now, links) = (self.links.net.now(), self.links.wanted().collect::<Vec<_>>());
-        let (frame, table) = (UnsentFrame::new(frame), Some(table.0));
-        let control = ControlInFlight { frame, table, ..ControlInFlight::default() };
-        post(&mut self.links, control, &links, now).map(drop)
-    }
-
-    /// If no synchronous step is open any longer, sends the requests for read paths that it delayed.
-    fn end_step(&mut self) -> Result<(), WorkerError> {
-        if self.tables.is_in_step() {
-            return Ok(());
-        }
-        for number in 0..self.links.peers.len() {
-            if std::mem::take(&mut self.links.peers[number].steps.pushed).0 > 0 {
-                request_read_path(&mut self.links, &self.tables, number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Begins a push. Returns `true` if it belongs to a synchronous step, whose pushes must all be in flight at once.
-    pub(crate) fn begin_step_push(&mut self, table: TableId, bytes: usize) -> Result<bool, WorkerError> {
-        let Some(group) = self.tables[table.0].group.as_mut().filter(|group| group.sync.mode.is_bsp()) else {
-            return Ok(false);
-        };
-        let was_open = std::mem::replace(&mut group.open, true);
-        if was_open && self.links.flights.bytes + bytes > self.links.config.in_flight_bytes_max {
-            return Err(too_large(0, self.links.flights.bytes as u64 + bytes as u64));
-        }
-        Ok(true)
-    }
-
-    /// Counts a push of a synchronous step on each of its links.
-    pub(crate) fn count_step_push(&mut self, laid: &Relayout, floats: usize) -> Result<(), WorkerError> {
-        let mut most: (usize, u64) = (0, 0);
-        for chunk in laid.chunks() {
-            let bytes = u64::from(chunk.len) * (8 + 4 * floats as u64);
-            let over = self.links.peers[chunk.peer as usize].count_step_push(bytes);
-            most = most.max(over.unwrap_or_default());
-        }
-        if most == (0, 0) { Ok(()) } else { Err(too_large(most.0, most.1)) }
-    }
-
-    /// Notes the clock that the answer to a pull reported, and counts how far the slowest worker was behind. A worker
-    /// that is itself behind its group moves to the group's clock.
-    pub(crate) fn note_lowest(
-        &mut self,
-        table: TableId,
-        clock: Option<u64>,
-        parts: &[PullPart],
-    ) -> Result<Option<u64>, WorkerError> {
-        let Some(clock) = clock else { return Ok(None) };
-        let lowest = parts.iter().filter_map(|part| part.lowest).min();
-        if let Some(lowest) = lowest {
-            self.links.counters.behind.observe(clock.saturating_sub(lowest));
-        }
-        let furthest = parts.iter().filter_map(|part| part.lowest).max().unwrap_or(0);
-        if let Some(group) = &mut self.tables[table.0].group
-            && group.sync.mode.is_bsp()
-            && furthest > group.clock
-            && !group.open
-        {
-            // The group has applied steps without this worker. Its pushes for them would come too late.
-            group.clock = furthest;
-            self.send_clock(table, furthest, true)?;
-        }
-        Ok(lowest)
-    }
-
     /// Has every server refuse what an incarnation of a worker, and those before it, push to a table. Returns when all
     /// do.
     ///
@@ -283,4 +208,97 @@ impl<N: Net> Worker<N> {
         let fence = FenceFrame { table: 0, index: rank, pusher, incarnation };
         self.ask(&ControlRequest::about(table, &fence), Recipients::All).map(|_| ())
     }
+}
+
+/// Tells every server thread this worker's clock.
+fn send_clock<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+    clock: u64,
+    skip: bool,
+) -> Result<(), WorkerError> {
+    worker.links.counters.clock.set(clock);
+    request_all(worker, table, &TickFrame { table: 0, clock, skip })
+}
+
+/// Queues a request to every server thread. No call waits for the answers.
+fn request_all<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+    frame: &impl FrameKind,
+) -> Result<(), WorkerError> {
+    let (now, links) = (worker.links.net.now(), worker.links.wanted().collect::<Vec<_>>());
+    let (frame, table) = (UnsentFrame::new(frame), Some(table.0));
+    let control = ControlInFlight { frame, table, ..ControlInFlight::default() };
+    post(&mut worker.links, control, &links, now).map(drop)
+}
+
+/// If no synchronous step is open any longer, sends the requests for read paths that it delayed.
+fn end_step<N: Net>(worker: &mut Worker<N>) -> Result<(), WorkerError> {
+    if worker.tables.is_in_step() {
+        return Ok(());
+    }
+    for number in 0..worker.links.peers.len() {
+        if std::mem::take(&mut worker.links.peers[number].steps.pushed).0 > 0 {
+            request_read_path(&mut worker.links, &worker.tables, number)?;
+        }
+    }
+    Ok(())
+}
+
+/// Begins a push. Returns `true` if it belongs to a synchronous step, whose pushes must all be in flight at once.
+pub(crate) fn begin_step_push<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+    bytes: usize,
+) -> Result<bool, WorkerError> {
+    let Some(group) = worker.tables[table.0].group.as_mut().filter(|group| group.sync.mode.is_bsp()) else {
+        return Ok(false);
+    };
+    let was_open = std::mem::replace(&mut group.open, true);
+    if was_open && worker.links.flights.bytes + bytes > worker.links.config.in_flight_bytes_max {
+        return Err(too_large(0, worker.links.flights.bytes as u64 + bytes as u64));
+    }
+    Ok(true)
+}
+
+/// Counts a push of a synchronous step on each of its links.
+pub(crate) fn count_step_push<N: Net>(
+    worker: &mut Worker<N>,
+    laid: &Relayout,
+    floats: usize,
+) -> Result<(), WorkerError> {
+    let mut most: (usize, u64) = (0, 0);
+    for chunk in laid.chunks() {
+        let bytes = u64::from(chunk.len) * (8 + 4 * floats as u64);
+        let over = worker.links.peers[chunk.peer as usize].count_step_push(bytes);
+        most = most.max(over.unwrap_or_default());
+    }
+    if most == (0, 0) { Ok(()) } else { Err(too_large(most.0, most.1)) }
+}
+
+/// Notes the clock that the answer to a pull reported, and counts how far the slowest worker was behind. A worker
+/// that is itself behind its group moves to the group's clock.
+pub(crate) fn note_lowest<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+    clock: Option<u64>,
+    parts: &[PullPart],
+) -> Result<Option<u64>, WorkerError> {
+    let Some(clock) = clock else { return Ok(None) };
+    let lowest = parts.iter().filter_map(|part| part.lowest).min();
+    if let Some(lowest) = lowest {
+        worker.links.counters.behind.observe(clock.saturating_sub(lowest));
+    }
+    let furthest = parts.iter().filter_map(|part| part.lowest).max().unwrap_or(0);
+    if let Some(group) = &mut worker.tables[table.0].group
+        && group.sync.mode.is_bsp()
+        && furthest > group.clock
+        && !group.open
+    {
+        // The group has applied steps without this worker. Its pushes for them would come too late.
+        group.clock = furthest;
+        send_clock(worker, table, furthest, true)?;
+    }
+    Ok(lowest)
 }

@@ -1,6 +1,11 @@
 //! The pipelined calls: many pulls and pushes are in flight. Rows land where they are used, and values are sent from
 //! where they are.
 
+use crate::calls::cached_pulls::{cached_pull, push_cached, read_cached};
+use crate::calls::clocks::{begin_step_push, count_step_push, note_lowest};
+use crate::calls::cut_client::wait_for_other_links;
+use crate::calls::one_sided::{begin_call, begin_reads, end_call, pull_spec, read_one_sided, reads_next};
+use crate::calls::wire_type::narrow_push;
 use crate::error::WorkerError;
 use crate::links::keysets::RowNames;
 use crate::requests::ids::{InFlightId, Request};
@@ -142,20 +147,20 @@ impl<N: Net> Worker<N> {
         let bytes = keys * (8 + 4 * floats);
         self.wait_for_budget(bytes)?;
         let now = self.links.net.now();
-        let spec = self.pull_spec(table, read, segments, floats, keep, clock);
-        let may_read = self.begin_reads(&spec, keys, now)?;
-        let cached = self.cached_pull(table, (read, segments), keys, clock)?;
+        let spec = pull_spec(self, table, read, segments, floats, keep, clock);
+        let may_read = begin_reads(self, &spec, keys, now)?;
+        let cached = cached_pull(self, table, (read, segments), keys, clock)?;
         // Nothing below changes the links.
         let laid = self.laid(table, cut);
         let mut parts = Vec::with_capacity(laid.chunks().len());
         for chunk in laid.chunks() {
             let (keys, rows) = (&laid.keys()[chunk.floats(1)], &mut values[chunk.floats(floats)]);
-            let near = match may_read && self.reads_next(&spec) {
-                true => self.read_one_sided(chunk, keys, &spec, rows, now)?,
+            let near = match may_read && reads_next(self, &spec) {
+                true => read_one_sided(self, chunk, keys, &spec, rows, now)?,
                 false => None,
             };
             let near = match (near, &cached) {
-                (None, Some(reader)) => self.read_cached(table, chunk, keys, rows, reader),
+                (None, Some(reader)) => read_cached(self, table, chunk, keys, rows, reader),
                 (near, _) => near,
             };
             // Rows that were read one-sided have their slots. Rows that the cache requests get a keyset.
@@ -176,7 +181,7 @@ impl<N: Net> Worker<N> {
             clock,
         });
         let id = self.launch(work, &laid, bytes, false)?;
-        self.end_call();
+        end_call(self);
         Ok(PullId(id))
     }
 
@@ -208,9 +213,9 @@ impl<N: Net> Worker<N> {
             .counters
             .staleness
             .set(saw.iter().map(|saw| last.saturating_sub(saw.seq)).max().unwrap_or(0));
-        let lowest = self.note_lowest(TableId(table), clock, &parts)?;
+        let lowest = note_lowest(self, TableId(table), clock, &parts)?;
         self.kept_pulls.keep(&mut self.links.peers, id, laid, parts);
-        self.end_call();
+        end_call(self);
         Ok(Pulled { values, saw, lowest })
     }
 
@@ -266,29 +271,29 @@ impl<N: Net> Worker<N> {
         (seq, name): (u64, Option<DataName>),
     ) -> Result<PushId, WorkerError> {
         self.check_table(table, &cut)?;
-        self.begin_call();
+        begin_call(self);
         let keys = cut.keys().len();
         let floats = self.check_push(table, write, (keys, values.len()), seq)?;
         let bytes = keys * (8 + 4 * floats);
-        let in_step = self.begin_step_push(table, bytes)?;
+        let in_step = begin_step_push(self, table, bytes)?;
         self.wait_for_budget(bytes)?;
         if !in_step {
-            self.wait_for_other_links(table, &cut)?;
+            wait_for_other_links(self, table, &cut)?;
         }
         // Nothing below changes the links.
         let laid = self.laid(table, cut);
         if in_step {
-            self.count_step_push(&laid, floats)?;
+            count_step_push(self, &laid, floats)?;
         }
         let names = self.kept_pulls.handles_of(&mut self.links.peers, keyset_of, &laid);
         let RowNames { keysets, slots, some } = names;
-        let cache = self.push_cached(table, &laid.cut, write, &values)?;
+        let cache = push_cached(self, table, &laid.cut, write, &values)?;
         for chunk in laid.chunks() {
             self.links.peers[chunk.peer as usize].near.own_pushes.begin(&laid.cut, chunk);
         }
         self.tables[table.0].last_seq = seq;
         // Whatever is sent again, by whichever cut, sends these bits.
-        let f16 = self.narrow_push(table, write, laid.keys(), seq, &mut values);
+        let f16 = narrow_push(self, table, write, laid.keys(), seq, &mut values);
         let work = RequestWork::Push(PushInFlight {
             laid: laid.clone(),
             write,
@@ -304,7 +309,7 @@ impl<N: Net> Worker<N> {
             cache,
         });
         let id = self.launch(work, &laid, bytes, true)?;
-        self.end_call();
+        end_call(self);
         Ok(PushId(id))
     }
 
@@ -317,7 +322,7 @@ impl<N: Net> Worker<N> {
         while !self.is_acked(id) {
             self.pump(self.links.config.peer_timeout)?;
         }
-        self.end_call();
+        end_call(self);
         self.links.refused.pop_front().map_or(Ok(()), Err)
     }
 
@@ -332,7 +337,7 @@ impl<N: Net> Worker<N> {
     /// A request was refused, or a peer is lost for good.
     pub fn poll(&mut self) -> Result<bool, WorkerError> {
         let moved = self.receive()?;
-        self.end_call();
+        end_call(self);
         Ok(moved)
     }
 
@@ -345,7 +350,7 @@ impl<N: Net> Worker<N> {
         while self.links.flights.pushes > 0 {
             self.pump(self.links.config.peer_timeout)?;
         }
-        self.end_call();
+        end_call(self);
         self.pump(Duration::ZERO)
     }
 

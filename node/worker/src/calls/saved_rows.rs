@@ -115,7 +115,7 @@ impl<N: Net> Worker<N> {
             keys.extend_from_slice(block_keys);
             rows.extend_from_slice(block_rows);
             if keys.len() >= LOAD_KEYS {
-                loaded = self.begin_load(table, &mut keys, &mut rows);
+                loaded = begin_load(self, table, &mut keys, &mut rows);
             }
         })?;
         loaded?;
@@ -129,29 +129,29 @@ impl<N: Net> Worker<N> {
                 wrong_values(schema.row_type())
             )));
         }
-        self.begin_load(table, &mut keys, &mut rows)?;
+        begin_load(self, table, &mut keys, &mut rows)?;
         self.drain()?;
         Ok(checkpoint.rows())
     }
+}
 
-    /// Begins a push of these rows, and empties the two lists.
-    fn begin_load(
-        &mut self,
-        table: TableId,
-        keys: &mut Vec<u64>,
-        rows: &mut Vec<f32>,
-    ) -> Result<(), WorkerError> {
-        if !keys.is_empty() {
-            let cut = Arc::new(self.cut(table, keys));
-            let mut sorted = self.spare.take();
-            cut.rows_by_shard(rows, self.schema(table).floats(), &mut sorted);
-            let seq = self.next_seq(table);
-            self.begin_push(table, cut, Write::Row, sorted, None, seq)?;
-        }
-        keys.clear();
-        rows.clear();
-        Ok(())
+/// Begins a push of these rows, and empties the two lists.
+fn begin_load<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+    keys: &mut Vec<u64>,
+    rows: &mut Vec<f32>,
+) -> Result<(), WorkerError> {
+    if !keys.is_empty() {
+        let cut = Arc::new(worker.cut(table, keys));
+        let mut sorted = worker.spare.take();
+        cut.rows_by_shard(rows, worker.schema(table).floats(), &mut sorted);
+        let seq = worker.next_seq(table);
+        worker.begin_push(table, cut, Write::Row, sorted, None, seq)?;
     }
+    keys.clear();
+    rows.clear();
+    Ok(())
 }
 
 /// An example of values that rows of this type cannot have.

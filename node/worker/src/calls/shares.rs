@@ -3,6 +3,7 @@
 //! A worker with a fixed share can name its pushes by the batches of the share. A checkpoint then says how many
 //! batches it has. After a restore the worker goes on with the next one.
 
+use crate::calls::tables::status_parts;
 use crate::error::WorkerError;
 use crate::requests::names::{DataName, TableId};
 use crate::worker::Worker;
@@ -68,7 +69,7 @@ impl<N: Net> Worker<N> {
         let (pusher, incarnation) = (share_pusher(self.links.config.pusher), self.links.config.incarnation);
         let mut restored = Vec::new();
         for &table in tables.iter().filter(|_| go_on) {
-            let parts = self.status_parts(table)?;
+            let parts = status_parts(self, table)?;
             restored.push(restored_place(pusher, parts.into_iter().filter(|part| part.shards > 0)));
         }
         let place = restored.into_iter().collect::<Option<Vec<_>>>().and_then(|tables| lowest(&tables));

@@ -1,5 +1,6 @@
 //! The simple calls: each waits for its answer. Keys may be in any order and may repeat.
 
+use crate::calls::one_sided::pull_one_sided;
 use crate::calls::pipeline::read_floats;
 use crate::error::WorkerError;
 use crate::requests::names::TableId;
@@ -62,10 +63,10 @@ impl<N: Net> Worker<N> {
                 keys.len()
             )));
         }
-        if self.pull_one_sided(table, keys, read, segments, out)? {
+        if pull_one_sided(self, table, keys, read, segments, out)? {
             return Ok(());
         }
-        let cut = self.own_cut(table, keys);
+        let cut = own_cut(self, table, keys);
         let values = self.spare.take();
         let id = self.begin_pull_segments(table, cut.clone(), read, segments, values, false)?;
         let pulled = self.finish_pull(id)?;
@@ -112,7 +113,7 @@ impl<N: Net> Worker<N> {
                 keys.len()
             )));
         }
-        let cut = self.own_cut(table, keys);
+        let cut = own_cut(self, table, keys);
         let mut rows = self.spare.take();
         cut.rows_by_shard(values, floats, &mut rows);
         let seq = self.next_seq(table);
@@ -120,14 +121,14 @@ impl<N: Net> Worker<N> {
         self.spare.cut = cut;
         self.finish_push(id)
     }
+}
 
-    /// Cuts these keys, in the memory of the previous cut if nothing else uses that.
-    fn own_cut(&mut self, table: TableId, keys: &[u64]) -> Arc<ShardedKeys> {
-        let mut cut = std::mem::take(&mut self.spare.cut);
-        match Arc::get_mut(&mut cut) {
-            Some(own) => self.cut_into(table, keys, own),
-            None => cut = Arc::new(self.cut(table, keys)),
-        }
-        cut
+/// Cuts these keys, in the memory of the previous cut if nothing else uses that.
+fn own_cut<N: Net>(worker: &mut Worker<N>, table: TableId, keys: &[u64]) -> Arc<ShardedKeys> {
+    let mut cut = std::mem::take(&mut worker.spare.cut);
+    match Arc::get_mut(&mut cut) {
+        Some(own) => worker.cut_into(table, keys, own),
+        None => cut = Arc::new(worker.cut(table, keys)),
     }
+    cut
 }

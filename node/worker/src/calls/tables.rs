@@ -1,5 +1,6 @@
 //! The rare calls about tables: open, status, scan, close. Also how control requests are sent.
 
+use crate::calls::identity::open_at_servers;
 use crate::error::WorkerError;
 use crate::links::control::{links_of, post};
 use crate::links::read_paths::request_read_path;
@@ -64,7 +65,7 @@ impl<N: Net> Worker<N> {
         // Each shard has a sketch for the count of an admission. Fewer shards would count less exactly.
         let counts = matches!(schema.admission, Admission::Count { .. });
         match schema.shards {
-            SHARDS_DEFAULT if !counts => self.open_table_with(schema, ShardCount::AsServed),
+            SHARDS_DEFAULT if !counts => open_table_with(self, schema, ShardCount::AsServed),
             _ => self.open_table_exactly(schema),
         }
     }
@@ -75,43 +76,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// As [`open_table`](Self::open_table).
     pub fn open_table_exactly(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
-        self.open_table_with(schema, ShardCount::AsGiven)
-    }
-
-    fn open_table_with(&mut self, schema: &Schema, shards: ShardCount) -> Result<TableId, WorkerError> {
-        if self.links.config.one_thread {
-            return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
-        }
-        schema.check().map_err(OpenError::from)?;
-        let of_run = self
-            .links
-            .config
-            .run
-            .as_ref()
-            .map(|run| Schema { name: run.table(&schema.name), ..schema.clone() });
-        let schema = of_run.as_ref().unwrap_or(schema);
-        schema.check().map_err(OpenError::from)?;
-        let is_it = |known: &Schema| {
-            known == schema
-                || (shards == ShardCount::AsServed
-                    && known.shards <= schema.shards
-                    && *known == Schema { shards: known.shards, ..schema.clone() })
-        };
-        if let Some(known) = self.tables.iter().position(|table| is_it(&table.schema)) {
-            return Ok(TableId(known));
-        }
-        let (schema, opened, answers) = self.open_at_servers(schema, shards)?;
-        let mut owners = vec![u32::MAX; schema.shards as usize];
-        for (number, answer) in answers {
-            let peer = &mut self.links.peers[number];
-            opened.shards(peer.thread()).iter().for_each(|shard| owners[shard as usize] = number as u32);
-            peer.session.tables.push(answer.table);
-        }
-        self.tables.push(WorkerTable::new(schema, opened, owners));
-        for number in 0..self.links.peers.len() {
-            request_read_path(&mut self.links, &self.tables, number)?;
-        }
-        Ok(TableId(self.tables.len() - 1))
+        open_table_with(self, schema, ShardCount::AsGiven)
     }
 
     /// The schema of a table.
@@ -153,26 +118,13 @@ impl<N: Net> Worker<N> {
     /// A peer is lost for good.
     pub fn status(&mut self, table: TableId) -> Result<TableStatus, WorkerError> {
         let mut status = TableStatus { stats: Stats::default(), pushers: Vec::new() };
-        for part in self.status_parts(table)? {
+        for part in status_parts(self, table)? {
             status.stats.rows += part.rows;
             status.stats.bytes += part.bytes;
             status.stats.shards += part.shards;
             part.pushers.iter().for_each(|pusher| add_pusher(&mut status.pushers, pusher));
         }
         Ok(status)
-    }
-
-    /// The status of a table on each thread.
-    pub(crate) fn status_parts(&mut self, table: TableId) -> Result<Vec<StatusV2>, WorkerError> {
-        let answers = self.ask(&ControlRequest::about(table, &StatusFrame { table: 0 }), Recipients::All)?;
-        let part = |ControlReply { link, payload, .. }: &ControlReply| {
-            let nonsense = |error: control::ControlError| WorkerError::Protocol {
-                peer: self.links.peers[*link].name.clone(),
-                what: error.to_string(),
-            };
-            control::open_as::<StatusV2>(2, payload).map_err(nonsense)
-        };
-        answers.iter().map(part).collect()
     }
 
     /// Calls `rows` with pages of the table's rows until all have come: keys, and the stored floats of each. Pushes
@@ -250,24 +202,6 @@ impl<N: Net> Worker<N> {
         self.ask(&ControlRequest::about(table, &close), Recipients::All).map(|_| ())
     }
 
-    /// Asks every thread of every server over the present links. If a link is made again meanwhile, it asks all again.
-    pub(crate) fn ask_of_links(
-        &mut self,
-        ask: &ControlRequest<'_>,
-    ) -> Result<Vec<ControlReply>, WorkerError> {
-        loop {
-            let epochs = |worker: &Self| {
-                worker.links.wanted().map(|link| worker.links.peers[link].session.epoch).collect()
-            };
-            let (layout, before): (u64, Vec<u64>) = (self.links.layout, epochs(self));
-            let answers = self.ask(ask, Recipients::All)?;
-            let linked = self.links.wanted().all(|link| self.links.peers[link].link.is_some());
-            if linked && self.links.layout == layout && before == epochs(self) {
-                return Ok(answers);
-            }
-        }
-    }
-
     /// Sends a request and waits for all answers. A thread that its server no longer has gives none. If a server's
     /// number of threads changes meanwhile, all are asked again. Requests that every thread must get are an exception:
     /// the new threads get them instead (layout.rs).
@@ -315,6 +249,80 @@ impl<N: Net> Worker<N> {
                     })
                     .collect());
             }
+        }
+    }
+}
+
+fn open_table_with<N: Net>(
+    worker: &mut Worker<N>,
+    schema: &Schema,
+    shards: ShardCount,
+) -> Result<TableId, WorkerError> {
+    if worker.links.config.one_thread {
+        return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
+    }
+    schema.check().map_err(OpenError::from)?;
+    let of_run = worker
+        .links
+        .config
+        .run
+        .as_ref()
+        .map(|run| Schema { name: run.table(&schema.name), ..schema.clone() });
+    let schema = of_run.as_ref().unwrap_or(schema);
+    schema.check().map_err(OpenError::from)?;
+    let is_it = |known: &Schema| {
+        known == schema
+            || (shards == ShardCount::AsServed
+                && known.shards <= schema.shards
+                && *known == Schema { shards: known.shards, ..schema.clone() })
+    };
+    if let Some(known) = worker.tables.iter().position(|table| is_it(&table.schema)) {
+        return Ok(TableId(known));
+    }
+    let (schema, opened, answers) = open_at_servers(worker, schema, shards)?;
+    let mut owners = vec![u32::MAX; schema.shards as usize];
+    for (number, answer) in answers {
+        let peer = &mut worker.links.peers[number];
+        opened.shards(peer.thread()).iter().for_each(|shard| owners[shard as usize] = number as u32);
+        peer.session.tables.push(answer.table);
+    }
+    worker.tables.push(WorkerTable::new(schema, opened, owners));
+    for number in 0..worker.links.peers.len() {
+        request_read_path(&mut worker.links, &worker.tables, number)?;
+    }
+    Ok(TableId(worker.tables.len() - 1))
+}
+
+/// The status of a table on each thread.
+pub(crate) fn status_parts<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+) -> Result<Vec<StatusV2>, WorkerError> {
+    let answers = worker.ask(&ControlRequest::about(table, &StatusFrame { table: 0 }), Recipients::All)?;
+    let part = |ControlReply { link, payload, .. }: &ControlReply| {
+        let nonsense = |error: control::ControlError| WorkerError::Protocol {
+            peer: worker.links.peers[*link].name.clone(),
+            what: error.to_string(),
+        };
+        control::open_as::<StatusV2>(2, payload).map_err(nonsense)
+    };
+    answers.iter().map(part).collect()
+}
+
+/// Asks every thread of every server over the present links. If a link is made again meanwhile, it asks all again.
+pub(crate) fn ask_of_links<N: Net>(
+    worker: &mut Worker<N>,
+    ask: &ControlRequest<'_>,
+) -> Result<Vec<ControlReply>, WorkerError> {
+    loop {
+        let epochs = |worker: &Worker<N>| {
+            worker.links.wanted().map(|link| worker.links.peers[link].session.epoch).collect()
+        };
+        let (layout, before): (u64, Vec<u64>) = (worker.links.layout, epochs(worker));
+        let answers = worker.ask(ask, Recipients::All)?;
+        let linked = worker.links.wanted().all(|link| worker.links.peers[link].link.is_some());
+        if linked && worker.links.layout == layout && before == epochs(worker) {
+            return Ok(answers);
         }
     }
 }

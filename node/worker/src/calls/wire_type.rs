@@ -77,26 +77,26 @@ impl<N: Net> Worker<N> {
         };
         Ok(())
     }
+}
 
-    /// Rounds the values of a push to f16, in the first half of their memory. `false`: they travel as f32, unchanged.
-    pub(crate) fn narrow_push(
-        &mut self,
-        table: TableId,
-        write: Write,
-        keys: &[u64],
-        seq: u64,
-        values: &mut PushRows,
-    ) -> bool {
-        let Some(rounding) = &mut self.tables[table.0].rounding else { return false };
-        if write != Write::Gradient {
-            return false;
-        }
-        if !f16::fit(values) {
-            self.links.counters.wide_pushes.add(1);
-            return false;
-        }
-        let by_chance = rounding.narrow(keys, seq, values.to_mut());
-        self.links.counters.rounded_by_chance.add(by_chance as u64);
-        true
+/// Rounds the values of a push to f16, in the first half of their memory. `false`: they travel as f32, unchanged.
+pub(crate) fn narrow_push<N: Net>(
+    worker: &mut Worker<N>,
+    table: TableId,
+    write: Write,
+    keys: &[u64],
+    seq: u64,
+    values: &mut PushRows,
+) -> bool {
+    let Some(rounding) = &mut worker.tables[table.0].rounding else { return false };
+    if write != Write::Gradient {
+        return false;
     }
+    if !f16::fit(values) {
+        worker.links.counters.wide_pushes.add(1);
+        return false;
+    }
+    let by_chance = rounding.narrow(keys, seq, values.to_mut());
+    worker.links.counters.rounded_by_chance.add(by_chance as u64);
+    true
 }

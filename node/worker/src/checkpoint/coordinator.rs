@@ -1,6 +1,7 @@
 //! The coordinator of a checkpoint: it makes all server threads cut their tables together, and publishes what they have
 //! written.
 
+use crate::calls::cut_client::{cut_step, cut_wait};
 use crate::checkpoint::cut_manifest::manifest;
 use crate::checkpoint::frozen::Frozen;
 use crate::checkpoint::half_fenced::half_fenced;
@@ -169,8 +170,8 @@ fn save<N: Net>(
         bases: parent.as_ref().map(|parent| bases(parent, &tables)).unwrap_or_default(),
     };
     *marking = true;
-    let marked = worker.cut_step(cut, &CutActionV1::Mark(mark))?;
-    worker.cut_step(cut, &CutActionV1::Release)?;
+    let marked = cut_step(&mut worker, cut, &CutActionV1::Mark(mark))?;
+    cut_step(&mut worker, cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);
     let saved = birth(options, &marked).and_then(|birth| {
         if !options.run.is_empty() {
@@ -183,7 +184,7 @@ fn save<N: Net>(
         Err(error) => {
             // All threads that answer have stopped to write when the caller begins the next save.
             if let WorkerError::Call(_) | WorkerError::CheckpointDir(_) = error {
-                let _ = worker.cut_step(cut, &CutActionV1::End);
+                let _ = cut_step(&mut worker, cut, &CutActionV1::End);
             }
             return Err(error);
         }
@@ -198,7 +199,7 @@ fn save<N: Net>(
     must_have_the_cut(&mut worker, cut)?;
     draft.publish(&manifest)?;
     // The checkpoint is there, whether or not the servers hear it: they forget the cut with its coordinator's session.
-    if let Err(error) = worker.cut_step(cut, &CutActionV1::End) {
+    if let Err(error) = cut_step(&mut worker, cut, &CutActionV1::End) {
         tracing::debug!(%error, "the checkpoint is saved, but a server does not answer any more");
     }
     Ok(SavedCheckpoint { manifest, frozen })
@@ -207,7 +208,7 @@ fn save<N: Net>(
 /// Asks all threads, at the moment of publishing, whether they have the cut. A server that was started again has not.
 /// Its rows may be gone, and the job may be about to go back to an older checkpoint.
 fn must_have_the_cut<N: Net>(worker: &mut Worker<N>, cut: (u64, &str)) -> Result<(), WorkerError> {
-    let replies = worker.cut_step(cut, &CutActionV1::Poll)?;
+    let replies = cut_step(worker, cut, &CutActionV1::Poll)?;
     let other = replies.iter().find(|reply| !matches!(reply, CutReplyV1::Written { .. }));
     other.map_or(Ok(()), |reply| Err(unexpected(reply)))
 }
@@ -248,7 +249,7 @@ fn freeze<N: Net>(
 ) -> Result<Vec<CutReplyV1>, WorkerError> {
     let limit = options.freeze.min(CUT_FREEZE_MAX);
     let until = net.now() + limit;
-    let mut replies = worker.cut_step(cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
+    let mut replies = cut_step(worker, cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
     let (mut asked, mut before, mut fenced) = (0, None, BTreeSet::new());
     loop {
         let state = Frozen::of(&replies, &options.batch_tables)?;
@@ -257,7 +258,7 @@ fn freeze<N: Net>(
             if pushers.is_empty() {
                 return Ok(replies);
             }
-            worker.cut_step(cut, &CutActionV1::GiveUp { pushers })?;
+            cut_step(worker, cut, &CutActionV1::GiveUp { pushers })?;
         }
         if net.now() >= until {
             return Err(WorkerError::Cut(format!(
@@ -277,8 +278,8 @@ fn freeze<N: Net>(
         }
         let (closes, over) = (state.closes(), state.over());
         before = Some(state);
-        worker.cut_wait(ASK_EVERY)?;
-        replies = worker.cut_step(cut, &CutActionV1::Admit { pushes, steps, closes, over })?;
+        cut_wait(worker, ASK_EVERY)?;
+        replies = cut_step(worker, cut, &CutActionV1::Admit { pushes, steps, closes, over })?;
     }
 }
 
@@ -329,7 +330,7 @@ fn bases(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
 fn written<N: Net>(worker: &mut Worker<N>, net: &N, cut: (u64, &str)) -> Result<Vec<CutFileV1>, WorkerError> {
     let (mut before, mut moved_at) = (0, net.now());
     loop {
-        let replies = worker.cut_step(cut, &CutActionV1::Poll)?;
+        let replies = cut_step(worker, cut, &CutActionV1::Poll)?;
         let (mut files, mut writing, mut all_bytes) = (Vec::new(), false, 0);
         for reply in replies {
             match reply {
@@ -355,6 +356,6 @@ fn written<N: Net>(worker: &mut Worker<N>, net: &N, cut: (u64, &str)) -> Result<
                 CUT_STALL.as_secs()
             )));
         }
-        worker.cut_wait(POLL_EVERY)?;
+        cut_wait(worker, POLL_EVERY)?;
     }
 }

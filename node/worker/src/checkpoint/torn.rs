@@ -1,5 +1,6 @@
 //! Pushes that stay incomplete because their pushers are gone: the coordinator has the pushers fenced.
 
+use crate::calls::cut_client::cut_step;
 use crate::checkpoint::options::unexpected;
 use crate::error::WorkerError;
 use crate::worker::Worker;
@@ -20,12 +21,12 @@ pub(crate) fn give_up_gone<N: Net>(
         .iter()
         .map(|&TornPushV1 { pusher, incarnation, .. }| CutPusherV1 { pusher, incarnation })
         .collect();
-    for reply in worker.cut_step(cut, &CutActionV1::Torn { pushes })? {
+    for reply in cut_step(worker, cut, &CutActionV1::Torn { pushes })? {
         let CutReplyV1::Gone { pushers } = reply else { return Err(unexpected(&reply)) };
         gone.retain(|pusher| pushers.contains(pusher));
     }
     if !gone.is_empty() {
-        worker.cut_step(cut, &CutActionV1::GiveUp { pushers: gone.into_iter().collect() })?;
+        cut_step(worker, cut, &CutActionV1::GiveUp { pushers: gone.into_iter().collect() })?;
     }
     Ok(())
 }

@@ -49,39 +49,44 @@ impl<N: Net> Worker<N> {
         let (links, wanted) = (counters.links.get(), counters.links_wanted.get());
         let config = WorkerConfig { incarnation: NO_INCARNATION, one_thread: true, ..config.clone() };
         let allocated = Worker::connect_with_counters(net, config, counters.clone())
-            .and_then(|mut worker| worker.number());
+            .and_then(|mut worker| number(&mut worker));
         // The links of this call are gone.
         counters.links.set(links);
         counters.links_wanted.set(wanted);
         allocated
     }
+}
 
-    /// The next number that the servers hand out.
-    fn number(&mut self) -> Result<u64, WorkerError> {
-        let all: Vec<usize> = (0..self.links.peers.len()).collect();
-        let known = self.allocate(0, true, &all)?;
-        let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
-        // All workers choose the same server, in whatever order they name the servers. If no server hands out numbers,
-        // the error comes from the first one.
-        let addr = |&at: &usize| &self.links.peers[at].addr;
-        let chosen = (0..known.len()).filter(|&at| known[at].1).min_by_key(addr).unwrap_or(0);
-        match *self.allocate(floor, false, &[chosen])? {
-            [(number, _)] if number > floor => Ok(number),
-            ref other => Err(self.links.nonsense(chosen, format!("incarnations {other:?} above {floor}"))),
-        }
+/// The next number that the servers hand out.
+fn number<N: Net>(worker: &mut Worker<N>) -> Result<u64, WorkerError> {
+    let all: Vec<usize> = (0..worker.links.peers.len()).collect();
+    let known = allocate(worker, 0, true, &all)?;
+    let floor = known.iter().map(|answer| answer.0).max().unwrap_or(0);
+    // All workers choose the same server, in whatever order they name the servers. If no server hands out numbers,
+    // the error comes from the first one.
+    let addr = |&at: &usize| &worker.links.peers[at].addr;
+    let chosen = (0..known.len()).filter(|&at| known[at].1).min_by_key(addr).unwrap_or(0);
+    match *allocate(worker, floor, false, &[chosen])? {
+        [(number, _)] if number > floor => Ok(number),
+        ref other => Err(worker.links.nonsense(chosen, format!("incarnations {other:?} above {floor}"))),
     }
+}
 
-    /// Asks thread 0 of each of these servers for a number, and whether it hands out numbers.
-    fn allocate(&mut self, floor: u64, look: bool, of: &[usize]) -> Result<Vec<(u64, bool)>, WorkerError> {
-        let ask = ControlRequest::new(&AllocateFrame { floor, look });
-        let answers = self.ask(&ask, Recipients::Links(of))?;
-        if answers.len() != of.len() {
-            return Err(self.links.nonsense(of[0], "fewer answers than requests".into()));
-        }
-        let read = |answer: &ControlReply| match AllocatedFrame::decode(&answer.head) {
-            Ok(AllocatedFrame { incarnation, hands_out }) => Ok((incarnation, hands_out)),
-            Err(error) => Err(self.links.nonsense(answer.link, error.to_string())),
-        };
-        answers.iter().map(read).collect()
+/// Asks thread 0 of each of these servers for a number, and whether it hands out numbers.
+fn allocate<N: Net>(
+    worker: &mut Worker<N>,
+    floor: u64,
+    look: bool,
+    of: &[usize],
+) -> Result<Vec<(u64, bool)>, WorkerError> {
+    let ask = ControlRequest::new(&AllocateFrame { floor, look });
+    let answers = worker.ask(&ask, Recipients::Links(of))?;
+    if answers.len() != of.len() {
+        return Err(worker.links.nonsense(of[0], "fewer answers than requests".into()));
     }
+    let read = |answer: &ControlReply| match AllocatedFrame::decode(&answer.head) {
+        Ok(AllocatedFrame { incarnation, hands_out }) => Ok((incarnation, hands_out)),
+        Err(error) => Err(worker.links.nonsense(answer.link, error.to_string())),
+    };
+    answers.iter().map(read).collect()
 }

@@ -106,7 +106,7 @@ impl<N: Net> JobClient<N> {
                 client.joined = JobAnswer { started, done, tasks, unfenced };
                 Ok(client)
             }
-            other => Err(client.link().nonsense(&other)),
+            other => Err(nonsense(&client.link(), &other)),
         }
     }
 
@@ -146,13 +146,13 @@ impl<N: Net> JobClient<N> {
     }
 
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
-        self.link().ask_scheduler(&self.request(what))
+        ask_scheduler(&mut self.link(), &self.request(what))
     }
 
     fn note(&mut self, what: SchedulerActionV1) -> Result<(), WorkerError> {
         match self.ask(what)? {
             SchedulerReplyV1::Noted => Ok(()),
-            other => Err(self.link().nonsense(&other)),
+            other => Err(nonsense(&self.link(), &other)),
         }
     }
 
@@ -184,7 +184,7 @@ impl<N: Net> JobClient<N> {
             SchedulerReplyV1::OrdersV3 { chief, saver, trained, saved, failed, live, unfenced } => {
                 Ok(JobOrders { chief, saver, trained, saved, failed, live, unfenced })
             }
-            other => Err(self.link().nonsense(&other)),
+            other => Err(nonsense(&self.link(), &other)),
         }
     }
 
@@ -200,7 +200,7 @@ impl<N: Net> JobClient<N> {
             }
             SchedulerReplyV1::Wait => Ok(SplitGrant::Wait),
             SchedulerReplyV1::Over => Ok(SplitGrant::Over),
-            other => Err(self.link().nonsense(&other)),
+            other => Err(nonsense(&self.link(), &other)),
         }
     }
 
@@ -244,7 +244,7 @@ impl<N: Net> JobClient<N> {
     pub fn meet(&mut self, name: &str) -> Result<Vec<u32>, WorkerError> {
         match self.ask(SchedulerActionV1::Meet { name: name.to_owned() })? {
             SchedulerReplyV1::Missing { ranks } => Ok(ranks),
-            other => Err(self.link().nonsense(&other)),
+            other => Err(nonsense(&self.link(), &other)),
         }
     }
 
@@ -281,28 +281,29 @@ impl<N: Net> JobClient<N> {
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
         let ask = SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status };
-        match worker.ask_scheduler(&SchedulerRequestV2 { run, generation, birth, ask })? {
+        match ask_scheduler(&mut worker, &SchedulerRequestV2 { run, generation, birth, ask })? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
-            other => Err(worker.nonsense(&other)),
+            other => Err(nonsense(&worker, &other)),
         }
     }
 }
 
-impl<N: Net> Worker<N> {
-    /// Asks the scheduler, which is thread 0 of the first server.
-    fn ask_scheduler(&mut self, ask: &SchedulerRequestV2) -> Result<SchedulerReplyV1, WorkerError> {
-        let payload = |_: usize, _: u32| control::seal_as(2, ask);
-        let answers =
-            self.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
-        let nonsense = |what: String| WorkerError::Protocol { peer: self.links.peers[0].name.clone(), what };
-        let Some(ControlReply { payload, .. }) = answers.first() else {
-            return Err(nonsense("no answer from the scheduler".into()));
-        };
-        control::open(payload).map_err(|error| nonsense(error.to_string()))
-    }
+/// Asks the scheduler, which is thread 0 of the first server.
+fn ask_scheduler<N: Net>(
+    worker: &mut Worker<N>,
+    ask: &SchedulerRequestV2,
+) -> Result<SchedulerReplyV1, WorkerError> {
+    let payload = |_: usize, _: u32| control::seal_as(2, ask);
+    let answers =
+        worker.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
+    let nonsense = |what: String| WorkerError::Protocol { peer: worker.links.peers[0].name.clone(), what };
+    let Some(ControlReply { payload, .. }) = answers.first() else {
+        return Err(nonsense("no answer from the scheduler".into()));
+    };
+    control::open(payload).map_err(|error| nonsense(error.to_string()))
+}
 
-    fn nonsense(&self, reply: &SchedulerReplyV1) -> WorkerError {
-        let what = format!("{reply:?}, which does not answer the request");
-        WorkerError::Protocol { peer: self.links.peers[0].name.clone(), what }
-    }
+fn nonsense<N: Net>(worker: &Worker<N>, reply: &SchedulerReplyV1) -> WorkerError {
+    let what = format!("{reply:?}, which does not answer the request");
+    WorkerError::Protocol { peer: worker.links.peers[0].name.clone(), what }
 }

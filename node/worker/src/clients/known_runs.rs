@@ -1,7 +1,7 @@
 //! What servers know of runs and tables, and how a run is deleted. Whoever asks need not be in a run.
 
 use crate::clients::no_space::until_space;
-use crate::clients::run_session::{drop_everywhere, look, registrar};
+use crate::clients::run_session::{drop_everywhere, look, not_of_a_run, registrar, run};
 use crate::config::registrars::{of_registry, registrars};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -22,9 +22,9 @@ pub fn known_tables<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<TableUs
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
         let ask = RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::Tables };
-        let tables = match worker.run(&ask)? {
+        let tables = match run(&mut worker, &ask)? {
             RunReplyV1::Tables { tables } => tables,
-            other => return Err(worker.not_of_a_run(&other)),
+            other => return Err(not_of_a_run(&worker, &other)),
         };
         for table in tables {
             let known = all.entry(table.name.clone()).or_insert_with(|| table.clone());
@@ -43,9 +43,9 @@ pub fn known_runs<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, Wor
     for server in registrars(config) {
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        match worker.run(&RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {
+        match run(&mut worker, &RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {
             RunReplyV1::Runs { runs } => all.extend(runs),
-            other => return Err(worker.not_of_a_run(&other)),
+            other => return Err(not_of_a_run(&worker, &other)),
         }
     }
     all.sort_by(|a: &Run, b: &Run| a.name.cmp(&b.name));
@@ -78,13 +78,13 @@ pub fn forget_run<N: Net>(
     let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
     let ask = |worker: &mut Worker<N>, what| {
         let ask = RunRequestV1 { name: name.to_owned(), incarnation, what };
-        until_space(config.peer_timeout, || worker.run(&ask))
+        until_space(config.peer_timeout, || run(worker, &ask))
     };
     let mut dropped = Vec::new();
     loop {
         let to_drop = match ask(&mut registry, RunActionV1::Forget)? {
             RunReplyV1::Forgets { to_drop } => to_drop,
-            other => return Err(registry.not_of_a_run(&other)),
+            other => return Err(not_of_a_run(&registry, &other)),
         };
         if to_drop.is_empty() {
             return Ok(Some(dropped));

@@ -1,5 +1,5 @@
 //! A worker's membership in its run: one thread sends its heartbeats to the registry of runs until it is dropped. In a
-//! job whose scheduler hands out the data, a [`Heartbeat`](super::Heartbeat) says what the heartbeats report.
+//! job whose scheduler hands out the data, a [`Heartbeat`](crate::Heartbeat) says what the heartbeats report.
 
 use crate::clients::job_answer::JobAnswer;
 use crate::clients::run_session::{RunOrders, RunRequest, RunSession};

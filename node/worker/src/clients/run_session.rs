@@ -1,5 +1,5 @@
 //! A worker's session with the registry of its run: how it joins, its heartbeats, and its reports. Without a thread:
-//! [`RunClient`](super::RunClient) sends the heartbeats.
+//! [`RunClient`](crate::RunClient) sends the heartbeats.
 
 use crate::clients::job_answer::JobAnswer;
 use crate::clients::no_space::until_space;
@@ -113,12 +113,12 @@ pub(crate) fn look<N: Net>(
     for server in registrars(config) {
         let what = RunActionV1::Look { tables: tables.to_vec() };
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-        match worker.run(&RunRequestV1 { what, ..ask.clone() })? {
+        match run(&mut worker, &RunRequestV1 { what, ..ask.clone() })? {
             RunReplyV1::Seen { known, left } => {
                 knowing.extend(known.then(|| server.clone()));
                 all_left.extend(left);
             }
-            other => return Err(worker.not_of_a_run(&other)),
+            other => return Err(not_of_a_run(&worker, &other)),
         }
     }
     Ok(RegistryServer { knowing, left: all_left })
@@ -180,20 +180,20 @@ impl<N: Net> RunSession<N> {
             );
             return Err(WorkerError::Call(text));
         }
-        let RunEntry { id, decided, to_drop, notes } = worker.join_run(&ask)?;
+        let RunEntry { id, decided, to_drop, notes } = join_run(&mut worker, &ask)?;
         let generation = id.generation;
         if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
             // Two workers that write the servers' addresses differently may have begun it at two servers at once.
             let now = look(&net, config, &ask, &tables)?;
             if let Err(error) = registrar(config, &ask.name, &now) {
-                worker.run(&RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask })?;
+                run(&mut worker, &RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask })?;
                 return Err(error);
             }
         }
         if !to_drop.is_empty() {
             drop_everywhere(net, config, &to_drop)?;
             let dropped = RunActionV1::Dropped { tables: to_drop };
-            worker.run(&RunRequestV1 { what: dropped, ..ask.clone() })?;
+            run(&mut worker, &RunRequestV1 { what: dropped, ..ask.clone() })?;
         }
         Ok(RunSession {
             worker: Arc::new(Mutex::new(worker)),
@@ -255,12 +255,12 @@ impl<N: Net> RunSession<N> {
     fn ask(&self, what: RunActionV1) -> Result<RunOrders, WorkerError> {
         let ask = RunRequestV1 { name: self.id.name.clone(), incarnation: self.incarnation, what };
         let patience = lock(&self.worker).links.config.peer_timeout;
-        match until_space(patience, || lock(&self.worker).run(&ask))? {
+        match until_space(patience, || run(&mut lock(&self.worker), &ask))? {
             RunReplyV1::OrdersV2 { finished, members, fence, failed } => {
                 Ok(RunOrders { finished, members, fence, failed })
             }
             RunReplyV1::Noted => Ok(RunOrders::default()),
-            other => Err(lock(&self.worker).not_of_a_run(&other)),
+            other => Err(not_of_a_run(&lock(&self.worker), &other)),
         }
     }
 
@@ -328,66 +328,6 @@ pub(crate) fn drop_everywhere<N: Net>(
 }
 
 impl<N: Net> Worker<N> {
-    /// Joins a run, and returns the registry's decision. If another incarnation holds this worker's place, it waits a
-    /// moment for that session to end.
-    fn join_run(&mut self, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
-        let since = self.links.net.now();
-        loop {
-            match until_space(self.links.config.peer_timeout, || self.run(ask))? {
-                RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
-                    let decided = RunDecision::of_code(decided);
-                    let decided = decided.ok_or_else(|| self.not_of_a_run(&RunReplyV1::Noted))?;
-                    let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
-                    return Ok(RunEntry { id, decided, to_drop, notes });
-                }
-                RunReplyV1::Taken { silent_ms }
-                    if self.links.net.now().saturating_sub(since) > TAKEN_PATIENCE =>
-                {
-                    let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
-                    let text = format!(
-                        "run {name:?}: worker {rank} is in the run already and alive (last heartbeat {seconds:.1} s ago): two workers have the \
-                         same --task-index, or another job wants a name of its own (--run NAME)"
-                    );
-                    let peer = self.links.peers[0].name.clone();
-                    let what = "a place in the run".to_owned();
-                    return Err(WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text });
-                }
-                RunReplyV1::Taken { .. } => self.pause(TAKEN_ASKED_EVERY)?,
-                other => return Err(self.not_of_a_run(&other)),
-            }
-        }
-    }
-
-    /// Lets some time pass.
-    fn pause(&mut self, time: Duration) -> Result<(), WorkerError> {
-        let until = self.links.net.now() + time;
-        while self.links.net.now() < until {
-            self.pump(until.saturating_sub(self.links.net.now()))?;
-        }
-        Ok(())
-    }
-
-    /// Asks the registry of runs, which is in thread 0 of the first server.
-    pub(crate) fn run(&mut self, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
-        let payload = |_: usize, _: u32| control::seal(ask);
-        let answers =
-            self.ask(&ControlRequest::with_payload(&RunFrame {}, None, &payload), Recipients::First(1))?;
-        let Some(ControlReply { payload, .. }) = answers.first() else {
-            return Err(self.not_of_a_run(&RunReplyV1::Noted));
-        };
-        let peer = &self.links.peers[0].name;
-        control::open(payload)
-            .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
-    }
-
-    pub(crate) fn not_of_a_run(&self, reply: &RunReplyV1) -> WorkerError {
-        let what = match reply {
-            RunReplyV1::Noted => "no answer about a run",
-            _ => "an answer to another request about a run",
-        };
-        WorkerError::Protocol { peer: self.links.peers[0].name.clone(), what: what.to_owned() }
-    }
-
     /// Drops a table at all servers: its rows are gone, and their memory and files are freed. The name is used as it
     /// is, without the run's name before it.
     ///
@@ -407,4 +347,64 @@ impl<N: Net> Worker<N> {
         }
         Ok(())
     }
+}
+
+/// Joins a run, and returns the registry's decision. If another incarnation holds this worker's place, it waits a
+/// moment for that session to end.
+fn join_run<N: Net>(worker: &mut Worker<N>, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
+    let since = worker.links.net.now();
+    loop {
+        match until_space(worker.links.config.peer_timeout, || run(worker, ask))? {
+            RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
+                let decided = RunDecision::of_code(decided);
+                let decided = decided.ok_or_else(|| not_of_a_run(worker, &RunReplyV1::Noted))?;
+                let id = RunId { name: ask.name.clone(), generation, rows_since, birth };
+                return Ok(RunEntry { id, decided, to_drop, notes });
+            }
+            RunReplyV1::Taken { silent_ms }
+                if worker.links.net.now().saturating_sub(since) > TAKEN_PATIENCE =>
+            {
+                let (name, rank, seconds) = (&ask.name, ask.incarnation.rank, silent_ms as f64 / 1000.0);
+                let text = format!(
+                    "run {name:?}: worker {rank} is in the run already and alive (last heartbeat {seconds:.1} s ago): two workers have the \
+                     same --task-index, or another job wants a name of its own (--run NAME)"
+                );
+                let peer = worker.links.peers[0].name.clone();
+                let what = "a place in the run".to_owned();
+                return Err(WorkerError::Refused { peer, what, refusal: Refusal::Mismatch, text });
+            }
+            RunReplyV1::Taken { .. } => pause(worker, TAKEN_ASKED_EVERY)?,
+            other => return Err(not_of_a_run(worker, &other)),
+        }
+    }
+}
+
+/// Lets some time pass.
+fn pause<N: Net>(worker: &mut Worker<N>, time: Duration) -> Result<(), WorkerError> {
+    let until = worker.links.net.now() + time;
+    while worker.links.net.now() < until {
+        worker.pump(until.saturating_sub(worker.links.net.now()))?;
+    }
+    Ok(())
+}
+
+/// Asks the registry of runs, which is in thread 0 of the first server.
+pub(crate) fn run<N: Net>(worker: &mut Worker<N>, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
+    let payload = |_: usize, _: u32| control::seal(ask);
+    let answers =
+        worker.ask(&ControlRequest::with_payload(&RunFrame {}, None, &payload), Recipients::First(1))?;
+    let Some(ControlReply { payload, .. }) = answers.first() else {
+        return Err(not_of_a_run(worker, &RunReplyV1::Noted));
+    };
+    let peer = &worker.links.peers[0].name;
+    control::open(payload)
+        .map_err(|error| WorkerError::Protocol { peer: peer.clone(), what: error.to_string() })
+}
+
+pub(crate) fn not_of_a_run<N: Net>(worker: &Worker<N>, reply: &RunReplyV1) -> WorkerError {
+    let what = match reply {
+        RunReplyV1::Noted => "no answer about a run",
+        _ => "an answer to another request about a run",
+    };
+    WorkerError::Protocol { peer: worker.links.peers[0].name.clone(), what: what.to_owned() }
 }

@@ -1,4 +1,5 @@
-//! How a worker asks for read paths, and takes the answers.
+//! How a worker gets to read a server's rows itself (the cold part). It asks in the background for the images of each
+//! table, or for their registrations for READs. Until that is answered it requests rows.
 
 use crate::config::worker_config::OneSided;
 use crate::error::WorkerError;

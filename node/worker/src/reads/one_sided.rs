@@ -4,8 +4,8 @@
 //! A row must prove itself: it has the right key, and the same version before and after. The worker requests rows that
 //! it did not find, because only the owner knows that a key has no row. It reads nothing of a server that answered no
 //! request of the last [`trust_time`], counted from when the request was sent: the server may have been replaced. It
-//! reads no rows that unacknowledged own pushes touch (own_push_filter.rs). read_paths.rs says how it finds images and
-//! regions.
+//! reads no rows that unacknowledged own pushes touch (own_push_filter.rs). links/read_paths.rs says how it finds
+//! images and regions.
 
 use crate::limits::trust_time;
 use crate::reads::own_push_filter::OwnPushFilter;

@@ -1,5 +1,4 @@
-//! How a worker gets to read a server's rows itself (the cold part). It asks in the background for the images of each
-//! table, or for their registrations for READs. Until that is answered it requests rows.
+//! A read path that is being requested, and the answers so far: images, or registrations for READs.
 
 use crate::reads::rdma_reads::RdmaTable;
 use gannet_core::ShardSet;

@@ -1,4 +1,4 @@
-//! Cuts on one server thread: it holds pushes back and marks the cut. The file `cut_slices.rs` then writes the rows
+//! Cuts on one server thread: it holds pushes back and marks the cut. The file `slices.rs` then writes the rows
 //! between requests. The documentation of gannet-worker's module
 //! `checkpoint` has the protocol.
 

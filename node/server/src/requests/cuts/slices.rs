@@ -20,7 +20,7 @@ pub(crate) fn write_cut(tables: &mut ServerTables, clock: impl Fn() -> Duration)
         tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
     };
     let before = saved(&tables.all);
-    let turn = writing.turn(&mut tables.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
+    let turn = next_slice(writing, &mut tables.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
     counters.saved_bytes.set(saved(&tables.all) as u64);
     if turn != CutTurn::Idle {
         counters.slices.observe(clock().saturating_sub(from), 1);
@@ -29,70 +29,68 @@ pub(crate) fn write_cut(tables: &mut ServerTables, clock: impl Fn() -> Duration)
     turn
 }
 
-impl Writing {
-    /// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
-    fn turn(&mut self, tables: &mut TableList, saved: bool, counters: &CutCounters) -> CutTurn {
-        self.writer.look();
-        if let Some(block) = self.waiting.take()
-            && let Err(block) = self.writer.put(block)
-        {
-            self.waiting = Some(block);
-            return CutTurn::Behind;
-        }
-        if !matches!(self.writer.state(), WriterState::Writing { .. }) {
-            self.left.clear();
-            tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
-            return CutTurn::Idle;
-        }
-        if saved {
-            for place in (0..self.left.len()).rev() {
-                if self.read(tables, place, 0, counters) == CutTurn::Behind {
-                    return CutTurn::Behind;
-                }
+/// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
+fn next_slice(writing: &mut Writing, tables: &mut TableList, saved: bool, counters: &CutCounters) -> CutTurn {
+    writing.writer.look();
+    if let Some(block) = writing.waiting.take()
+        && let Err(block) = writing.writer.put(block)
+    {
+        writing.waiting = Some(block);
+        return CutTurn::Behind;
+    }
+    if !matches!(writing.writer.state(), WriterState::Writing { .. }) {
+        writing.left.clear();
+        tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
+        return CutTurn::Idle;
+    }
+    if saved {
+        for place in (0..writing.left.len()).rev() {
+            if read_slice(writing, tables, place, 0, counters) == CutTurn::Behind {
+                return CutTurn::Behind;
             }
-        }
-        match self.left.len() {
-            // A server without threads comes back for the next block.
-            0 if self.writer.has_turns() => CutTurn::Behind,
-            0 => CutTurn::Idle,
-            _ => self.read(tables, 0, self.writer.slice_bytes(), counters),
         }
     }
+    match writing.left.len() {
+        // A server without threads comes back for the next block.
+        0 if writing.writer.has_turns() => CutTurn::Behind,
+        0 => CutTurn::Idle,
+        _ => read_slice(writing, tables, 0, writing.writer.slice_bytes(), counters),
+    }
+}
 
-    /// Reads about so many bytes of one of the shards that are left, and all its saved rows.
-    fn read(
-        &mut self,
-        tables: &mut TableList,
-        place: usize,
-        bytes: usize,
-        counters: &CutCounters,
-    ) -> CutTurn {
-        let (file, floats) = self.left[place];
-        let Some(shards) = tables.get_mut(file.table as usize).and_then(|table| table.shards.as_mut()) else {
-            self.writer.fail("a table was dropped while it was written".into());
-            return CutTurn::Idle;
-        };
-        let (mut keys, mut rows) = (Vec::new(), Vec::new());
-        let most = bytes / (8 + 4 * floats as usize);
-        let progress = shards.read_cut(file.shard, most, |block_keys, block_rows| {
-            keys.extend_from_slice(block_keys);
-            rows.extend_from_slice(block_rows);
-        });
-        counters.rows.add(keys.len() as u64);
-        counters.bytes.add((keys.len() * 8 + rows.len() * 4) as u64);
-        let end = progress == CutProgress::End;
-        if end {
-            self.left.swap_remove(place);
-        }
-        if keys.is_empty() && !end {
-            return CutTurn::More;
-        }
-        match self.writer.put(CutBlock { file, keys, rows, end }) {
-            Ok(()) => CutTurn::More,
-            Err(block) => {
-                self.waiting = Some(block);
-                CutTurn::Behind
-            }
+/// Reads about so many bytes of one of the shards that are left, and all its saved rows.
+fn read_slice(
+    writing: &mut Writing,
+    tables: &mut TableList,
+    place: usize,
+    bytes: usize,
+    counters: &CutCounters,
+) -> CutTurn {
+    let (file, floats) = writing.left[place];
+    let Some(shards) = tables.get_mut(file.table as usize).and_then(|table| table.shards.as_mut()) else {
+        writing.writer.fail("a table was dropped while it was written".into());
+        return CutTurn::Idle;
+    };
+    let (mut keys, mut rows) = (Vec::new(), Vec::new());
+    let most = bytes / (8 + 4 * floats as usize);
+    let progress = shards.read_cut(file.shard, most, |block_keys, block_rows| {
+        keys.extend_from_slice(block_keys);
+        rows.extend_from_slice(block_rows);
+    });
+    counters.rows.add(keys.len() as u64);
+    counters.bytes.add((keys.len() * 8 + rows.len() * 4) as u64);
+    let end = progress == CutProgress::End;
+    if end {
+        writing.left.swap_remove(place);
+    }
+    if keys.is_empty() && !end {
+        return CutTurn::More;
+    }
+    match writing.writer.put(CutBlock { file, keys, rows, end }) {
+        Ok(()) => CutTurn::More,
+        Err(block) => {
+            writing.waiting = Some(block);
+            CutTurn::Behind
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::sessions::refusals::ask;
+use crate::sessions::refusals_tests::ask;
 use gannet_core::{CheckpointDir, NO_CLOCK, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
 use gannet_sim::{Faults, Sim, SimStream};

@@ -3,7 +3,7 @@
 
 use crate::config::ServerConfig;
 use crate::local::LocalServer;
-use crate::sessions::refusals::{acked, ask, refused};
+use crate::sessions::refusals_tests::{acked, ask, refused};
 use gannet_core::{CheckpointDir, Cursor, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
 use gannet_sim::{Faults, Prng, Sim, SimStream};

@@ -1,7 +1,7 @@
 //! After its acknowledgement a fence holds for every kind of request, over any session. The tests use raw links of the
 //! simulation.
 
-use crate::sessions::refusals::{acked, ask, open, refused, small_world};
+use crate::sessions::refusals_tests::{acked, ask, open, refused, small_world};
 use gannet_core::{DATA_PUSHERS, Write};
 use gannet_sim::{Sim, SimStream};
 use gannet_transport::{Head, Link, Net};
