@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Collects the pages of the book into a folder, and makes those that list flags and source files: pages.py GANNET OUT.
+"""Collects the pages of the book into a folder, and makes those that list flags, metrics and source files.
+
+    pages.py GANNET OUT
 
 scripts/book.sh calls it. The pages keep their places in the repository, so that links between them hold.
 """
@@ -10,6 +12,8 @@ import shutil
 import subprocess
 import sys
 from html import escape
+
+import metrics
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "python/README.md", "data/README.md"]
@@ -77,9 +81,11 @@ def main():
         (out / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / page, out / page)
     (out / "docs" / "flags.md").write_text(flags(gannet))
+    listed = metrics.table(gannet, ROOT / "data" / "flights.csv.gz")
+    (out / "docs" / "metric_list.md").write_text(listed)
     (out / "docs" / "code_map.md").write_text(code_map())
     summary = (out / "docs" / "SUMMARY.md").read_text()
-    summary = summary.replace("- [Metrics and logs]", "- [Flags](flags.md)\n- [Metrics and logs]")
+    summary = summary.replace("- [Metrics and logs]", "- [Flags](flags.md)\n- [List of metrics](metric_list.md)\n- [Metrics and logs]")
     summary = summary.replace("- [Inside each crate]", "- [Source files](code_map.md)\n- [Inside each crate]")
     summary = re.sub(r"\]\((?!\.\./)", "](docs/", summary).replace("](../", "](")
     (out / "SUMMARY.md").write_text(summary)
