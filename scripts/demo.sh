@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a click model on the shipped flights: will this flight arrive more than 15 minutes late? The command is built
-# with the profile `demo` (Cargo.toml), without object stores and etcd, which takes half of the time of a release, or less.
+# with the profile `demo` (Cargo.toml), without object stores and etcd: in at most half of the time of a release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
