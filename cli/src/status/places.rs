@@ -91,8 +91,8 @@ fn state(place: &PlaceStatus) -> &'static str {
     }
 }
 
-/// Adds the places, the servers that have registered, and the checkpoint with which the places have begun. They are null
-/// if no coordinator was named, or if it has not answered.
+/// Adds the places, the servers that have registered, and the checkpoint with which the places have begun. They are
+/// null if no coordinator was named, or if it has not answered.
 pub fn put_places(report: &mut Numbers, places: Option<&PlaceAnswers>) {
     let placement = match places {
         Some(Ok(placement)) => placement,

@@ -230,8 +230,7 @@ fn write_refused(refused: &[Count; Refusal::COUNT], sink: &mut dyn MetricsSink) 
     for (reason, count) in Refusal::names().zip(refused) {
         sink.counter(
             "gannet_server_refused_total",
-            "Requests and connections refused, by reason (docs/wire.md). A resend of what was refused \
-             counts again.",
+            "Requests and connections refused, by reason (docs/wire.md). Resends count again.",
             &[("reason", reason)],
             count.get() as f64,
         );
@@ -314,8 +313,7 @@ impl ThreadCounters {
         self.write_sizes(sink);
         sink.counter(
             "gannet_server_idle_seconds_total",
-            "Time that a thread had nothing to do; if it grows by almost 0 a second, this thread is the \
-             bottleneck.",
+            "Time that a thread had nothing to do. Near 0 in a second: it is the bottleneck.",
             &[("thread", thread)],
             Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
         );
@@ -331,8 +329,7 @@ impl ThreadCounters {
         let mut counter = |name, help, count: &Count| sink.counter(name, help, &[], count.get() as f64);
         counter(
             "gannet_server_stalled_sessions_total",
-            "Sessions ended because the peer stopped in the middle of a frame, did not read its answers, \
-             or was too slow.",
+            "Sessions ended because the peer stopped in a frame, left its answers, or was too slow.",
             &self.stalled,
         );
         counter(
@@ -373,8 +370,7 @@ impl ThreadCounters {
         gauge("gannet_server_queued_bytes", "Bytes of answers in out queues.", self.queued_bytes.get());
         gauge(
             "gannet_server_full_queue_sessions",
-            "Sessions whose out queue is full; the server reads nothing from them until their peers read \
-             answers.",
+            "Sessions whose out queue is full: nothing is read from them until peers read answers.",
             self.full_sessions.get(),
         );
         gauge(
@@ -389,8 +385,7 @@ impl ThreadCounters {
         );
         gauge(
             "gannet_server_backup_queue_bytes",
-            "Bytes of commands and rows that backups have not acknowledged; above 8 MiB for one backup and \
-             thread pushes wait.",
+            "Bytes that backups have not acknowledged. Above 8 MiB a backup and thread pushes wait.",
             self.backup_queue_bytes.get(),
         );
         gauge(
@@ -405,16 +400,10 @@ impl ThreadCounters {
         );
         gauge(
             "gannet_server_backup_shards_filled",
-            "Shards whose rows the connected backups were told. While there are fewer than \
-             gannet_server_backup_shards, a backup is being filled.",
+            "Shards of these whose rows the backups were told. Fewer: a backup is being filled.",
             self.backup_shards_filled.get(),
         );
-        gauge(
-            "gannet_server_regions",
-            "Memory regions registered for READs over RDMA: one header and a few regions of rows for each \
-             shard; constant once tables stop growing.",
-            self.regions.get(),
-        );
+        gauge("gannet_server_regions", "Memory regions registered for READs.", self.regions.get());
         gauge("gannet_server_keyset_bytes", "Bytes of stored keysets.", self.keyset_bytes.get());
         gauge(
             "gannet_server_kept_bytes",
@@ -459,8 +448,7 @@ impl ThreadCounters {
             );
             counter(
                 "gannet_server_sent_bytes_total",
-                "Bytes of answers queued, heads included; READs over RDMA and reads of mapped images do not \
-                 count.",
+                "Bytes of answers queued, heads included. One-sided reads do not count.",
                 &over.sent_bytes,
             );
             let ended = over.ended.get();

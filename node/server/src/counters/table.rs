@@ -84,8 +84,7 @@ impl TableCounters {
         }
         sink.counter(
             "gannet_table_late_rows_total",
-            "Rows of pushes that came after their synchronous step was applied without them \
-             (--replicas-to-aggregate); they are dropped.",
+            "Rows of pushes that came after their synchronous step was applied without them: dropped.",
             &labels,
             self.late_rows.get() as f64,
         );
@@ -117,8 +116,7 @@ impl TableCounters {
         for (by, count) in [("grower", &self.grown_by_grower), ("owner", &self.grown_by_owner)] {
             sink.counter(
                 "gannet_table_growth_steps_total",
-                "Growth steps of the table, by who prepared them: the grower ahead of time, or the owner \
-                 itself.",
+                "Growth steps, by who prepared them: the grower ahead of time, or the owner itself.",
                 &[labels[0], ("by", by)],
                 count.get() as f64,
             );
