@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check and test: formatting, lints, tests, kill points, documentation. The output of a failure is printed
 # where it happens, and its name again before the last line, `N passed, N failed`. Whole logs are in target/test-logs.
-# `make demo` makes the release build.
+# `make demo` builds with a profile of its own.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh

@@ -313,7 +313,7 @@ pub mod security {
     pub use gannet_wire::{Token, TokenError};
 }
 
-/// Counters of servers and workers, for a monitoring system. docs/metrics.md lists them.
+/// Counters of servers and workers, for a monitoring system. docs/metrics.md says more.
 /// [`MetricsSink`](metrics::MetricsSink) has an example.
 pub mod metrics {
     pub use gannet_wire::{BUCKETS, Buckets, MetricsSink, bucket};

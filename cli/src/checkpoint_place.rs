@@ -13,7 +13,7 @@ pub fn directory_and_number(named: &Path) -> (PathBuf, Option<u64>) {
 }
 
 /// Opens a directory that exists.
-pub fn open(place: &Path) -> Result<CheckpointDir, Failure> {
+pub fn open_checkpoints(place: &Path) -> Result<CheckpointDir, Failure> {
     match url(place) {
         Some(url) => bucket(url),
         None => Ok(CheckpointDir::open(place)?),
@@ -21,7 +21,7 @@ pub fn open(place: &Path) -> Result<CheckpointDir, Failure> {
 }
 
 /// Opens a directory that checkpoints are saved in. A folder is made if it does not exist; a bucket must exist.
-pub fn create(place: &Path) -> Result<CheckpointDir, Failure> {
+pub fn create_checkpoints(place: &Path) -> Result<CheckpointDir, Failure> {
     let Some(url) = url(place) else { return folder(place) };
     bucket(url)
 }
@@ -82,7 +82,7 @@ mod tests {
     fn a_url_is_told_from_a_folder() {
         assert_eq!(url(Path::new("s3://bucket/job")), Some("s3://bucket/job"));
         assert_eq!(url(Path::new("folder/s3:")), None);
-        let unknown = open(Path::new("ftp://bucket/job")).unwrap_err().to_string();
+        let unknown = open_checkpoints(Path::new("ftp://bucket/job")).unwrap_err().to_string();
         assert!(unknown.starts_with("ftp://bucket/job: "), "{unknown}");
     }
 

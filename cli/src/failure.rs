@@ -99,27 +99,29 @@ impl From<CheckpointDirError> for Failure {
     }
 }
 
-/// A failed training, with its exit code.
-pub fn train_failure(error: TrainError) -> Failure {
-    match error {
-        TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
-        TrainError::Read(ReadError::Splits(why)) => Failure::new(PEER, why),
-        // The fault is on this machine. Other workers may be able to read the same data.
-        TrainError::Read(error @ ReadError::Stalled { .. }) => Failure::new(SYSTEM, error.to_string()),
-        TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
-        TrainError::Backend(error) => backend_failure(error),
-        error @ TrainError::Example { .. } => Failure::new(INPUT, error.to_string()),
-        other => Failure::new(SYSTEM, other.to_string()),
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Failure {
+        match error {
+            TrainError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
+            TrainError::Read(ReadError::Splits(why)) => Failure::new(PEER, why),
+            // The fault is on this machine. Other workers may be able to read the same data.
+            TrainError::Read(error @ ReadError::Stalled { .. }) => Failure::new(SYSTEM, error.to_string()),
+            TrainError::Read(error) => Failure::new(INPUT, error.to_string()),
+            TrainError::Backend(error) => error.into(),
+            error @ TrainError::Example { .. } => Failure::new(INPUT, error.to_string()),
+            other => Failure::new(SYSTEM, other.to_string()),
+        }
     }
 }
 
-/// A failed backend, with its exit code.
-pub fn backend_failure(error: BackendError) -> Failure {
-    match error {
-        BackendError::Worker(error) => error.into(),
-        BackendError::Open(error) => error.into(),
-        BackendError::Schema(text) => Failure::new(INPUT, text),
-        BackendError::Pull(error) => Failure::new(PEER, error.to_string()),
-        other => Failure::new(SYSTEM, other.to_string()),
+impl From<BackendError> for Failure {
+    fn from(error: BackendError) -> Failure {
+        match error {
+            BackendError::Worker(error) => error.into(),
+            BackendError::Open(error) => error.into(),
+            BackendError::Schema(text) => Failure::new(INPUT, text),
+            BackendError::Pull(error) => Failure::new(PEER, error.to_string()),
+            other => Failure::new(SYSTEM, other.to_string()),
+        }
     }
 }

@@ -12,7 +12,7 @@ use gannet::{Transports, Worker, WorkerConfig};
 use std::time::Duration;
 
 /// Runs the command.
-pub fn run(args: &ForgetArgs) -> Result<(), Failure> {
+pub fn run_forget(args: &ForgetArgs) -> Result<(), Failure> {
     let net = args.transport.transport.net(args.io);
     let (name, coordinator) = (args.run.as_str(), args.coordinator.as_deref());
     let mut hosts = args.ps_hosts.clone();

@@ -50,7 +50,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::read().unwrap_or_else(|error| log::misused(&error));
-    match log::start(&cli.log).and_then(|()| run(cli)) {
+    match log::start(&cli.log).and_then(|()| run_command(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             log::fail(&failure);
@@ -63,19 +63,19 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 /// The error, with the exit code.
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run_command(cli: Cli) -> Result<(), Failure> {
     signals::report_full_files()?;
     match cli.command {
-        Command::Train(args) => train::run(*args),
-        Command::Launch(args) => launch::run(&args),
+        Command::Train(args) => train::run_train(*args),
+        Command::Launch(args) => launch::run_launch(&args),
         Command::ClaimPorts(args) => launch::addresses::claim_ports(&args),
-        Command::Server(args) => server::run(&args),
+        Command::Server(args) => server::run_server(&args),
         Command::Scheduler(args) => server::schedule(&args),
-        Command::Status(args) => status::run(&args),
-        Command::Forget(args) => forget::run(&args),
-        Command::Predict(args) => predict::run(&args),
-        Command::Checkpoint(args) => checkpoint::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
-        Command::Bench(args) => bench::run(&args, &cli.log),
+        Command::Status(args) => status::run_status(&args),
+        Command::Forget(args) => forget::run_forget(&args),
+        Command::Predict(args) => predict::run_predict(&args),
+        Command::Checkpoint(args) => checkpoint::run_checkpoint(&args),
+        Command::Doctor(args) => doctor::run_doctor(&args),
+        Command::Bench(args) => bench::run_bench(&args, &cli.log),
     }
 }

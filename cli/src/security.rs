@@ -29,7 +29,7 @@ pub fn of_server(
     if !is_loopback(listen) {
         let what = format!("{flag} {listen}");
         let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
-        check(&what, args.insecure, token.is_some(), tls, "--tls-cert FILE with --tls-key FILE")?;
+        check_secrets(&what, args.insecure, token.is_some(), tls, "--tls-cert FILE with --tls-key FILE")?;
     }
     Ok(match tls {
         Some(tls) => Secured { net: net.with_tls_server(tls).with_token(token.is_some()), token },
@@ -52,7 +52,7 @@ pub fn of_worker(
     if let Some(far) = hosts.iter().find(|host| !is_loopback(host)) {
         let what = format!("server {far}");
         let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
-        check(&what, args.insecure, token.is_some(), tls, "--tls-ca FILE")?;
+        check_secrets(&what, args.insecure, token.is_some(), tls, "--tls-ca FILE")?;
     }
     Ok(match tls {
         Some(tls) => Secured { net: net.with_tls_client(tls).with_token(token.is_some()), token },
@@ -101,7 +101,7 @@ fn encrypts(what: &str, net: &Transports, insecure: bool, tls: bool) -> Result<b
 }
 
 /// Beyond loopback requires a token and TLS, or `--insecure`.
-fn check(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Result<(), Failure> {
+fn check_secrets(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Result<(), Failure> {
     let missing = match (token, tls) {
         (true, true) => return Ok(()),
         (true, false) => flags.to_owned(),
@@ -125,7 +125,7 @@ fn check(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Res
 pub fn must_be_encrypted(what: &str, addr: &str, has_tls: bool, insecure: bool) -> Result<(), Failure> {
     match is_loopback(addr) || has_tls {
         true => Ok(()),
-        false => check(what, insecure, true, false, "etcds:// and --tls-ca FILE"),
+        false => check_secrets(what, insecure, true, false, "etcds:// and --tls-ca FILE"),
     }
 }
 

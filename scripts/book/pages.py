@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Collects the pages of the book into a folder, and makes those that list flags, times and source files: pages.py GANNET OUT.
+"""Collects the pages of the book into a folder, and makes those that list flags, metrics, times and source files.
+
+    pages.py GANNET OUT
 
 scripts/book.sh calls it. The pages keep their places in the repository, so that links between them hold.
 """
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from html import escape
 
+import metrics
 from waits import waits
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -79,10 +82,13 @@ def main():
         (out / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / page, out / page)
     (out / "docs" / "flags.md").write_text(flags(gannet))
+    listed = metrics.table(gannet, ROOT / "data" / "flights.csv.gz")
+    (out / "docs" / "metric_list.md").write_text(listed)
     (out / "docs" / "code_map.md").write_text(code_map())
     (out / "docs" / "waits.md").write_text(waits())
     summary = (out / "docs" / "SUMMARY.md").read_text()
-    summary = summary.replace("- [Metrics and logs]", "- [Flags](flags.md)\n- [Waits](waits.md)\n- [Metrics and logs]")
+    new = ["- [Flags](flags.md)", "- [List of metrics](metric_list.md)", "- [Waits](waits.md)"]
+    summary = summary.replace("- [Metrics and logs]", "\n".join([*new, "- [Metrics and logs]"]))
     summary = summary.replace("- [Inside each crate]", "- [Source files](code_map.md)\n- [Inside each crate]")
     summary = re.sub(r"\]\((?!\.\./)", "](docs/", summary).replace("](../", "](")
     (out / "SUMMARY.md").write_text(summary)

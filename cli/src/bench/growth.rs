@@ -1,6 +1,6 @@
 //! `gannet bench --grow`: grows an empty table to many rows, and prints what that cost the server, from its metrics.
 
-use crate::bench::processes::{Worker, check, system, target, wait_for_go, with_server};
+use crate::bench::processes::{Worker, check_processes, system, target, wait_for_go, with_server};
 use crate::failure::Failure;
 use crate::flags::{BenchArgs, LogArgs};
 use gannet_bench::served::Bench;
@@ -29,8 +29,8 @@ pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
 }
 
 /// Runs the command.
-pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
-    check(args)?;
+pub fn run_growth(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+    check_processes(args)?;
     let mut args = args.clone();
     // The command must know the port, so it chooses one before the server starts.
     let metrics = match &args.metrics.addr {

@@ -5,8 +5,8 @@ pub mod processes;
 pub mod small;
 
 use crate::bench::processes::{
-    BenchServer, Guard, Worker, check, ended, schema, size, spawn, system, target, this, wait_for_go,
-    with_server,
+    BenchServer, Guard, Worker, check_processes, ended, schema, size, spawn, system, target, this,
+    wait_for_go, with_server,
 };
 use crate::failure::Failure;
 use crate::flags::{BenchArgs, LogArgs};
@@ -18,7 +18,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 /// Runs the command, or the part of it that has its own process.
-pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+pub fn run_bench(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
     if args.part.is_some() && !launched::end_with_launcher() {
         return Err(ended());
     }
@@ -43,8 +43,8 @@ pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
                       "pull64_warm_us_p50": l.warm.0, "pull64_warm_us_p99": l.warm.1}))
         }),
         Some(_) => Err(Failure::input("--part is for the command's own use")),
-        None if !args.sessions.is_empty() => small::run(args, log),
-        None if args.grow.is_some() => growth::run(args, log),
+        None if !args.sessions.is_empty() => small::run_small(args, log),
+        None if args.grow.is_some() => growth::run_growth(args, log),
         None => all(args, log),
     }
 }
@@ -79,7 +79,7 @@ pub fn part(
 }
 
 fn all(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
-    check(args)?;
+    check_processes(args)?;
     let (mut limits, mut rates) = (Map::new(), Map::new());
     for &dim in &args.dims {
         let loopback = loopback(log)?;

@@ -51,7 +51,7 @@ pub fn ended() -> Failure {
 }
 
 /// Checks what the flags ask for.
-pub fn check(args: &BenchArgs) -> Result<(), Failure> {
+pub fn check_processes(args: &BenchArgs) -> Result<(), Failure> {
     if let Some(&dim) = args.dims.iter().find(|&&dim| dim == 0 || dim > 1024) {
         return Err(Failure::input(format!("--dims {dim}: 1 to 1024 can be measured")));
     }

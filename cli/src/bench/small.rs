@@ -1,6 +1,6 @@
 //! `gannet bench --sessions`: pulls of a few keys from many sessions at once.
 
-use crate::bench::processes::{Worker, check, schema, size, target, wait_for_go, with_server};
+use crate::bench::processes::{Worker, check_processes, schema, size, target, wait_for_go, with_server};
 use crate::failure::Failure;
 use crate::flags::{BenchArgs, LogArgs};
 use gannet_bench::served::Bench;
@@ -33,8 +33,8 @@ pub fn part(addr: &str, args: &BenchArgs) -> Result<(), Failure> {
 }
 
 /// Runs the command.
-pub fn run(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
-    check(args)?;
+pub fn run_small(args: &BenchArgs, log: &LogArgs) -> Result<(), Failure> {
+    check_processes(args)?;
     let mut dims = Map::new();
     for &dim in &args.dims {
         let measured = with_server(args, log, args.threads, false, |server| {

@@ -1,7 +1,7 @@
 //! `gannet checkpoint diff`: which rows were added, removed and changed. Memory holds one shard.
 
 use crate::checkpoint::chain::newest;
-use crate::checkpoint_place;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use crate::flags::DiffArgs;
 use gannet::storage::{CheckpointDir, JobManifest, TableCut};
@@ -33,8 +33,8 @@ struct TableDifference {
 }
 
 /// Runs the command.
-pub fn run(args: &DiffArgs) -> Result<(), Failure> {
-    let directory = checkpoint_place::open(&args.dir)?;
+pub fn run_diff(args: &DiffArgs) -> Result<(), Failure> {
+    let directory = open_checkpoints(&args.dir)?;
     let (before, after) = (directory.chain(args.a)?, directory.chain(args.b)?);
     let (a, b) = (newest(&before)?, newest(&after)?);
     for table in &a.tables {

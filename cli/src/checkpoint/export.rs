@@ -4,7 +4,7 @@ use crate::checkpoint::arrays::ArrayFiles;
 use crate::checkpoint::chain::{chain, newest};
 use crate::checkpoint::target::Target;
 use crate::checkpoint::{npz, safetensors};
-use crate::checkpoint_place;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::{ArraysName, ExportArgs};
 use crate::model::row_state::weights_of_row;
@@ -15,8 +15,8 @@ use std::io::{self, BufWriter, Seek, Write};
 use std::path::Path;
 
 /// Runs the command.
-pub fn run(args: &ExportArgs) -> Result<(), Failure> {
-    let directory = checkpoint_place::open(&args.dir)?;
+pub fn run_export(args: &ExportArgs) -> Result<(), Failure> {
+    let directory = open_checkpoints(&args.dir)?;
     let (number, target) = number_and_file(args)?;
     let chain = chain(&directory, number)?;
     let manifest = newest(&chain)?;

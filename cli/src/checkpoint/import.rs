@@ -3,7 +3,7 @@
 
 use crate::checkpoint::arrays::{ArrayRows, unreadable};
 use crate::checkpoint::{npz, safetensors};
-use crate::checkpoint_place;
+use crate::checkpoint_place::create_checkpoints;
 use crate::failure::Failure;
 use crate::flags::{ArraysName, ImportArgs, OptimizerName};
 use crate::model::optimizer;
@@ -22,19 +22,19 @@ const ROWS_AT_ONCE: u64 = 4096;
 const SHARDS_AT_ONCE: u32 = 256;
 
 /// Runs the command.
-pub fn run(args: &ImportArgs) -> Result<(), Failure> {
+pub fn run_import(args: &ImportArgs) -> Result<(), Failure> {
     if args.optimizer.push.is_some() || args.optimizer.reduce.is_some() {
         return Err(Failure::input("--push and --reduce say what a training pushes; a table has neither"));
     }
     let (width, rows) = each(args, |arrays| Ok((arrays.width, arrays.rows)))?;
     let schema = schema(args, width)?;
-    let directory = checkpoint_place::create(&args.dir)?;
+    let directory = create_checkpoints(&args.dir)?;
     if let Some(there) = directory.newest_valid()? {
         there.must_be_of(&args.run, &args.dir)?;
     }
     let draft = directory.begin()?;
     let number = draft.number();
-    let result = save(args, &schema, &directory, draft);
+    let result = save_import(args, &schema, &directory, draft);
     if let Err(failure) = result {
         let _ = directory.discard(number); // it has no manifest
         return Err(failure);
@@ -47,8 +47,8 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
 /// Calls `take` with the arrays of the file.
 fn each<T>(args: &ImportArgs, take: impl FnOnce(ArrayRows<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
     match args.format {
-        ArraysName::Npz => npz::read(&args.file, take),
-        ArraysName::Safetensors => safetensors::read(&args.file, take),
+        ArraysName::Npz => npz::read_npz(&args.file, take),
+        ArraysName::Safetensors => safetensors::read_safetensors(&args.file, take),
         ArraysName::Text => Err(Failure::input("--format text: only npz and safetensors can be imported")),
     }
 }
@@ -80,7 +80,12 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-fn save(args: &ImportArgs, schema: &Schema, directory: &CheckpointDir, draft: Draft) -> Result<(), Failure> {
+fn save_import(
+    args: &ImportArgs,
+    schema: &Schema,
+    directory: &CheckpointDir,
+    draft: Draft,
+) -> Result<(), Failure> {
     let mut uid = TableUid::NONE;
     uid.0[..8].copy_from_slice(&random().to_le_bytes());
     uid.0[8..].copy_from_slice(&random().to_le_bytes());

@@ -1,7 +1,7 @@
 //! `gannet checkpoint ls`: every checkpoint of a folder, and which can be used.
 
 use crate::checkpoint::chain::{kind, reason};
-use crate::checkpoint_place;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use crate::flags::ListArgs;
 use bytesize::ByteSize;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
 /// Runs the command.
-pub fn run(args: &ListArgs) -> Result<(), Failure> {
-    let all = checkpoint_place::open(&args.dir)?.list()?;
+pub fn run_list(args: &ListArgs) -> Result<(), Failure> {
+    let all = open_checkpoints(&args.dir)?.list()?;
     if args.json {
         let all: Vec<Value> = all.iter().map(object).collect();
         say!("{}", json!({ "checkpoints": all }));

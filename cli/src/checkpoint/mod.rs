@@ -21,16 +21,16 @@ use crate::failure::Failure;
 use crate::flags::{CheckpointArgs, CheckpointCommand};
 
 /// Runs the command.
-pub fn run(args: &CheckpointArgs) -> Result<(), Failure> {
+pub fn run_checkpoint(args: &CheckpointArgs) -> Result<(), Failure> {
     match &args.command {
-        CheckpointCommand::Save(args) => save::run(args),
-        CheckpointCommand::Restore(args) => crate::checkpoint::restore::run(args),
-        CheckpointCommand::Ls(args) => list::run(args),
-        CheckpointCommand::Show(args) => show::run(args),
-        CheckpointCommand::Verify(args) => verify::run(args),
-        CheckpointCommand::Diff(args) => diff::run(args),
-        CheckpointCommand::Prune(args) => prune::run(args),
-        CheckpointCommand::Export(args) => export::run(args),
-        CheckpointCommand::Import(args) => import::run(args),
+        CheckpointCommand::Save(args) => save::run_save(args),
+        CheckpointCommand::Restore(args) => crate::checkpoint::restore::run_restore(args),
+        CheckpointCommand::Ls(args) => list::run_list(args),
+        CheckpointCommand::Show(args) => show::run_show(args),
+        CheckpointCommand::Verify(args) => verify::run_verify(args),
+        CheckpointCommand::Diff(args) => diff::run_diff(args),
+        CheckpointCommand::Prune(args) => prune::run_prune(args),
+        CheckpointCommand::Export(args) => export::run_export(args),
+        CheckpointCommand::Import(args) => import::run_import(args),
     }
 }

@@ -43,7 +43,10 @@ fn head(dtype: &str, shape: &str) -> Vec<u8> {
 }
 
 /// Reads both arrays. `take` gets them as streams.
-pub fn read<T>(path: &Path, take: impl FnOnce(ArrayRows<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+pub fn read_npz<T>(
+    path: &Path,
+    take: impl FnOnce(ArrayRows<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let bad = |what: &str| Failure::input(format!("{}: {what}", path.display()));
     let open = || {
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;

@@ -1,12 +1,12 @@
 //! `gannet checkpoint prune`: removes old checkpoints.
 
-use crate::checkpoint_place;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use crate::flags::PruneArgs;
 
 /// Runs the command.
-pub fn run(args: &PruneArgs) -> Result<(), Failure> {
-    let directory = checkpoint_place::open(&args.dir)?;
+pub fn run_prune(args: &PruneArgs) -> Result<(), Failure> {
+    let directory = open_checkpoints(&args.dir)?;
     let plan = if args.dry_run { directory.prune_plan(args.keep)? } else { directory.prune(args.keep)? };
     let (removed, stay) = match args.dry_run {
         true => ("would remove", "would keep"),

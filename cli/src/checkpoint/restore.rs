@@ -1,7 +1,7 @@
 //! `gannet checkpoint restore`: writes the data folders of servers from a checkpoint.
 
-use crate::checkpoint_place;
 use crate::checkpoint_place::directory_and_number;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use crate::flags::RestoreFoldersArgs;
 use crate::report::words::counted;
@@ -11,7 +11,7 @@ use gannet::server::{RestoreSource, Restored, restore_folder};
 use std::path::Path;
 
 /// Writes the data folders of all servers.
-pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
+pub fn run_restore(args: &RestoreFoldersArgs) -> Result<(), Failure> {
     let RestoreFoldersArgs { dir, data_dir, servers, shards, scheduler, .. } = args;
     if scheduler >= servers {
         let last = servers - 1;
@@ -30,7 +30,7 @@ pub fn run(args: &RestoreFoldersArgs) -> Result<(), Failure> {
         }
         (named, number) => named.or(number),
     };
-    let directory = checkpoint_place::open(&dir)?;
+    let directory = open_checkpoints(&dir)?;
     let (mut rows, mut kept) = (0, 0);
     for server in 0..*servers {
         let folder = data_dir.join(format!("server-{server}"));

@@ -32,7 +32,10 @@ pub fn write(mut out: &File, mut arrays: ArrayFiles) -> io::Result<()> {
 }
 
 /// Reads both tensors. `take` gets them as streams.
-pub fn read<T>(path: &Path, take: impl FnOnce(ArrayRows<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+pub fn read_safetensors<T>(
+    path: &Path,
+    take: impl FnOnce(ArrayRows<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let bad = |what: String| Failure::input(format!("{}: {what}", path.display()));
     let failed = |error: io::Error| unreadable(path, &error);
     let mut file = File::open(path).map_err(failed)?;

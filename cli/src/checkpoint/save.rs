@@ -1,17 +1,18 @@
 //! `gannet checkpoint save`: saves the tables of running servers.
 
+use crate::checkpoint_place::create_checkpoints;
 use crate::failure::Failure;
 use crate::flags::{DEFAULT_RUN, SaveArgs};
 use crate::job::backups;
 use crate::report::words::counted;
-use crate::{checkpoint_place, security};
+use crate::security;
 use gannet::runs::known_runs;
 use gannet::storage::{CheckpointOptions, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::time::{Duration, Instant};
 
 /// Runs the command.
-pub fn run(args: &SaveArgs) -> Result<(), Failure> {
+pub fn run_save(args: &SaveArgs) -> Result<(), Failure> {
     let net = args.transport.transport.net(args.io);
     let coordinator = args.coordinator.as_deref();
     let mut hosts = args.ps_hosts.clone();
@@ -35,7 +36,7 @@ pub fn run(args: &SaveArgs) -> Result<(), Failure> {
         Some(run) => run.clone(),
         None => only_run(&secured.net, &config)?,
     };
-    let directory = checkpoint_place::create(&args.dir)?;
+    let directory = create_checkpoints(&args.dir)?;
     let options = CheckpointOptions {
         run,
         increment: args.increment,

@@ -1,12 +1,13 @@
 //! Checkpoints of a job while it trains: a thread of worker 0 saves one every `--checkpoint-secs`, over connections of
 //! its own.
 
+use crate::checkpoint_place::create_checkpoints;
 use crate::failure::Failure;
 use crate::flags::TrainArgs;
+use crate::input;
 use crate::job::connection::WorkerConnection;
 use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
 use crate::report::words::counted;
-use crate::{checkpoint_place, input};
 use gannet::storage::{CheckpointDir, CheckpointOptions, JobManifest, save_checkpoint};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -53,7 +54,7 @@ impl CheckpointSaver {
             return Ok(None);
         };
         let config = line.of_all_servers();
-        let (directory, run) = (checkpoint_place::create(folder)?, args.job.run.name());
+        let (directory, run) = (create_checkpoints(folder)?, args.job.run.name());
         let birth = config.run.as_ref().map_or(0, |run| run.birth);
         directory.newest_of(run, birth)?;
         let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));

@@ -1,7 +1,7 @@
 //! `gannet checkpoint show`: what a checkpoint holds.
 
 use crate::checkpoint::chain::{chain, kind, newest};
-use crate::checkpoint_place;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use crate::flags::ShowArgs;
 use bytesize::ByteSize;
@@ -11,8 +11,8 @@ use gannet::table::{Admission, Init};
 use serde_json::{Value, json};
 
 /// Runs the command.
-pub fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let directory = checkpoint_place::open(&args.dir)?;
+pub fn run_show(args: &ShowArgs) -> Result<(), Failure> {
+    let directory = open_checkpoints(&args.dir)?;
     let chain = chain(&directory, args.number)?;
     let manifest = newest(&chain)?;
     if args.json {

@@ -1,7 +1,7 @@
 //! Which checkpoint a server starts from.
 
-use crate::checkpoint_place;
 use crate::checkpoint_place::directory_and_number;
+use crate::checkpoint_place::{create_checkpoints, open_checkpoints};
 use crate::failure::Failure;
 use crate::flags::{JobArgs, RestoreArgs};
 use crate::job::servers;
@@ -12,7 +12,7 @@ use gannet::server::RestoreSource;
 pub fn newest(job: &JobArgs) -> Result<Option<RestoreSource>, Failure> {
     let folder = job.checkpoint.checkpoint.as_ref().filter(|_| job.backups.coordinator.is_none());
     let Some(folder) = folder else { return Ok(None) };
-    let directory = checkpoint_place::create(folder)?;
+    let directory = create_checkpoints(folder)?;
     // A directory whose checkpoints are damaged is for the server: it may have the tables in its data folder.
     if matches!(directory.newest_valid(), Ok(None)) {
         return Ok(None);
@@ -37,7 +37,7 @@ pub fn source(args: &RestoreArgs) -> Result<Option<RestoreSource>, Failure> {
     }
     // The scheduler is the server whose address comes first, in whatever order they are named.
     let scheduler = hosts.iter().min() == hosts.get(server as usize);
-    let (shards, servers, directory) = (args.shards, servers as u32, checkpoint_place::open(&directory)?);
+    let (shards, servers, directory) = (args.shards, servers as u32, open_checkpoints(&directory)?);
     Ok(Some(RestoreSource { number, shards, scheduler, ..RestoreSource::new(&directory, server, servers) }))
 }
 

@@ -1,7 +1,7 @@
 //! `gannet checkpoint verify`: reads every byte.
 
 use crate::checkpoint::chain::{none, reason};
-use crate::checkpoint_place;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::{ShowArgs, VerifyArgs};
 use bytesize::ByteSize;
@@ -48,8 +48,8 @@ fn verify(directory: &CheckpointDir, asked: Option<u64>) -> Result<VerifiedNumbe
 }
 
 /// Runs the command.
-pub fn run(VerifyArgs { checkpoint: args, all }: &VerifyArgs) -> Result<(), Failure> {
-    let directory = checkpoint_place::open(&args.dir)?;
+pub fn run_verify(VerifyArgs { checkpoint: args, all }: &VerifyArgs) -> Result<(), Failure> {
+    let directory = open_checkpoints(&args.dir)?;
     if *all {
         return run_all(args, &directory);
     }

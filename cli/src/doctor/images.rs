@@ -20,7 +20,7 @@ pub fn finding(data_dir: &Path) -> Option<Finding> {
         }
         Err(error) => return Some(Finding::not("images", Level::Problem, error.to_string(), "")),
     };
-    Some(match image_check::run(&store) {
+    Some(match image_check::check_images(&store) {
         Ok(found) => {
             let (good, unknown) = (ByteSize(found.good), ByteSize(found.unknown));
             let why = match found.unknown {

@@ -18,7 +18,7 @@ use gannet::transport::verbs;
 use serde_json::json;
 
 /// Runs the command.
-pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+pub fn run_doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let devices = verbs::devices();
     let mut findings = Vec::new();
     findings.push(Finding::ok("features", features::words()));

@@ -21,7 +21,7 @@ use std::time::Duration;
 const LEASE: f64 = 2.0;
 
 /// Checks the flags.
-pub fn check(job: &JobArgs) -> Result<(), Failure> {
+pub fn check_backups(job: &JobArgs) -> Result<(), Failure> {
     let backups = &job.backups;
     let Some(coordinator) = &backups.coordinator else { return Ok(()) };
     addr_of(coordinator)?;

@@ -5,7 +5,7 @@ use crate::flags::{JobArgs, JobName};
 use crate::job::{backups, servers, sync};
 
 /// Checks the flags of a job.
-pub fn check(job: &JobArgs) -> Result<(), Failure> {
+pub fn check_job(job: &JobArgs) -> Result<(), Failure> {
     if job.worker_hosts.is_empty() {
         return Err(Failure::input("--worker-hosts is missing: name an address for each worker of the job"));
     }
@@ -32,9 +32,9 @@ pub fn check(job: &JobArgs) -> Result<(), Failure> {
         let twice = &job.ps_hosts[twice];
         return Err(Failure::input(format!("--ps-hosts names {twice} twice: name each server once")));
     }
-    sync::check(job)?;
+    sync::check_sync(job)?;
     check_checkpoint(job)?;
-    backups::check(job)?;
+    backups::check_backups(job)?;
     if !(job.peer_timeout > 0.0 && job.peer_timeout <= 86_400.0) {
         return Err(Failure::input(format!(
             "--peer-timeout {}: more than 0 s and at most a day",

@@ -11,7 +11,7 @@ use std::time::Duration;
 const WORKER_TIMEOUT: f64 = 60.0;
 
 /// Checks the flags against each other.
-pub fn check(job: &JobArgs) -> Result<(), Failure> {
+pub fn check_sync(job: &JobArgs) -> Result<(), Failure> {
     let SyncArgs { sync, issync, replicas_to_aggregate, worker_timeout, deterministic } = job.sync;
     let (workers, tasks) = (job.worker_hosts.len() as u32, job.tasks.tasks);
     let input = |text: String| Err(Failure::input(text));

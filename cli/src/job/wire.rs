@@ -6,7 +6,7 @@ use gannet::train::PushContent;
 use gannet::worker::WireType;
 
 /// Refuses `--wire f16` for a training that moves no weights and gradients.
-pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
+pub fn check_wire(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     if args.job.wire.choice() == WireType::F32 || args.job.job_name != Some(JobName::Worker) {
         return Ok(());
     }

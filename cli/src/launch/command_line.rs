@@ -144,8 +144,8 @@ impl Job {
                 return Err(Failure::input(text));
             }
             if let Command::Train(train) = &cli.command {
-                places::check(train, true)?;
-                check::check(&train.job)?;
+                places::check_places(train, true)?;
+                check::check_job(&train.job)?;
             }
         }
         Ok(())

@@ -29,7 +29,7 @@ use crate::signals;
 use std::sync::Arc;
 
 /// Runs the command.
-pub fn run(args: &LaunchArgs) -> Result<(), Failure> {
+pub fn run_launch(args: &LaunchArgs) -> Result<(), Failure> {
     let command = JobCommand::of(&args.command)?;
     let stop = signals::stop_flag()?;
     let hosts = args.hosts.as_deref().map(Hosts::read).transpose()?;

@@ -1,5 +1,5 @@
 //! `--metrics`: metrics of a running process, for Prometheus. Each part of the process writes its own metrics; this
-//! module puts them on one page. docs/metrics.md lists all of them.
+//! module puts them on one page. docs/metrics.md says how to read them.
 
 pub mod answers;
 pub mod http;
@@ -53,13 +53,13 @@ impl Metrics {
             let limit = Some(store.memory_limit()).filter(|&limit| limit < u64::MAX);
             page.gauge(
                 "gannet_store_used_bytes",
-                "Bytes that the images of all tables take.",
+                "Bytes of the images of all tables, plus what is set aside for synchronous steps.",
                 &[],
                 store.memory_used() as f64,
             );
             page.gauge(
                 "gannet_store_limit_bytes",
-                "The most that they may take (--memory-limit); +Inf: no limit.",
+                "The limit of the bytes that images may take (--memory-limit); +Inf if there is none.",
                 &[],
                 limit.map_or(f64::INFINITY, |limit| limit as f64),
             );

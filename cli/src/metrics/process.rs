@@ -14,19 +14,24 @@ pub fn now() -> f64 {
 pub fn tell(role: &str, started: f64, page: &mut dyn MetricsSink) {
     page.gauge(
         "gannet_build_info",
-        "1; the version of the program and the role of the process are labels.",
+        "1. Labels: the version of the program, and the role of the process.",
         &[("version", env!("CARGO_PKG_VERSION")), ("role", role)],
         1.0,
     );
     page.gauge("gannet_uptime_seconds", "Time since the command began.", &[], (now() - started).max(0.0));
-    page.gauge("process_start_time_seconds", "When the command began, in seconds since 1970.", &[], started);
+    page.gauge("process_start_time_seconds", "When the process began, in seconds since 1970.", &[], started);
     if let Some(stat) = Stat::read() {
         page.counter("process_cpu_seconds_total", "CPU time, user and system.", &[], stat.cpu_seconds);
         page.gauge("process_threads", "Threads.", &[], stat.threads);
-        page.gauge("process_virtual_memory_bytes", "Address space.", &[], stat.virtual_bytes);
+        page.gauge(
+            "process_virtual_memory_bytes",
+            "Address space; images reserve theirs at once, so it is large.",
+            &[],
+            stat.virtual_bytes,
+        );
         page.gauge(
             "process_resident_memory_bytes",
-            "Memory that is resident, shards on memfd and tmpfs included.",
+            "Resident memory, shards on memfd and tmpfs included.",
             &[],
             stat.resident_bytes,
         );
@@ -37,7 +42,7 @@ pub fn tell(role: &str, started: f64, page: &mut dyn MetricsSink) {
         page.gauge("process_open_fds", "Open file descriptors.", &[], open as f64);
     }
     if let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        page.gauge("process_max_fds", "File descriptors that may be open.", &[], limit as f64);
+        page.gauge("process_max_fds", "The limit of open file descriptors.", &[], limit as f64);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The metrics of a training, from its loop's latest report.
 
+use crate::report::progress::fitting;
 use gannet::metrics::MetricsSink;
 use gannet::train::models::{Fitted, Fitting};
 use gannet::train::{Progress, Report};
@@ -31,33 +32,35 @@ impl Training {
     /// Writes the metrics. Writes nothing before the first batches have been learned.
     pub fn tell(&self, page: &mut dyn MetricsSink) {
         let Some(p) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
-        let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
-        counter("gannet_train_examples_total", "Examples learned, all passes.", p.examples as f64);
-        counter("gannet_train_seconds_total", "Time of the training so far.", p.seconds);
-        counter("gannet_train_bad_lines_total", "Bad lines skipped in the first pass.", p.bad_lines as f64);
+        tell_shared(&fitting(&p), page);
+        let (name, help) = ("gannet_train_bad_lines_total", "Bad lines skipped in the first pass.");
+        page.counter(name, help, &[], p.bad_lines as f64);
         let mut gauge = |name, help, value: f64| page.gauge(name, help, &[], value);
-        gauge("gannet_train_epoch", "The pass that runs, from 1.", f64::from(p.epoch) + 1.0);
-        gauge("gannet_train_read_bytes", "Bytes of the input read in this pass.", p.bytes_read as f64);
-        if let Some(total) = p.bytes_total {
-            gauge("gannet_train_input_bytes", "Bytes of the input, when known.", total as f64);
-        }
         gauge(
             "gannet_train_log_loss",
-            "Progressive log loss: of the first pass until it ends, then of the pass that runs.",
+            "Progressive log loss: of the first pass until it ends, then of the current pass.",
             p.log_loss,
         );
         if let Some(auc) = p.auc {
-            gauge("gannet_train_auc", "Progressive AUC of the first pass.", auc);
+            gauge(
+                "gannet_train_auc",
+                "Progressive AUC of the first pass, once both classes have appeared.",
+                auc,
+            );
         }
         gauge(
             "gannet_train_queued_batches",
-            "Batches read and waiting to be learned: 0 when reading is what limits.",
+            "Batches that are read and wait to be learned; at 0, reading is the bottleneck.",
             p.queued as f64,
         );
-        gauge("gannet_train_batches_in_flight", "Batches whose rows are being pulled.", p.in_flight as f64);
+        gauge(
+            "gannet_train_batches_in_flight",
+            "Batches whose rows are being pulled now.",
+            p.in_flight as f64,
+        );
         if let Some(stats) = p.local {
-            gauge("gannet_train_rows", "Rows of the table in this process.", stats.rows as f64);
-            gauge("gannet_train_bytes", "Bytes of the table in this process.", stats.bytes as f64);
+            gauge("gannet_train_rows", "Rows of the table, in one process.", stats.rows as f64);
+            gauge("gannet_train_bytes", "Bytes of the table, in one process.", stats.bytes as f64);
         }
     }
 }
@@ -84,20 +87,33 @@ impl FitTraining {
     /// Writes the metrics. Writes nothing before the first batches have been learned.
     pub fn tell(&self, page: &mut dyn MetricsSink) {
         let Some(f) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return };
-        let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
-        counter("gannet_train_examples_total", "Examples learned, all passes.", f.examples as f64);
-        counter("gannet_train_steps_total", "Batches learned, all passes.", f.steps as f64);
-        counter("gannet_train_seconds_total", "Time of the training so far.", f.seconds);
-        let mut gauge = |name, help, value: f64| page.gauge(name, help, &[], value);
-        gauge("gannet_train_epoch", "The pass that runs, from 1.", f64::from(f.epoch) + 1.0);
-        gauge("gannet_train_read_bytes", "Bytes of the input read in this pass.", f.bytes_read as f64);
-        if let Some(total) = f.bytes_total {
-            gauge("gannet_train_input_bytes", "Bytes of the input, when known.", total as f64);
-        }
-        gauge(
+        tell_shared(&f, page);
+        let (name, help) =
+            ("gannet_train_steps_total", "Batches learned, all passes; of models other than lr.");
+        page.counter(name, help, &[], f.steps as f64);
+        page.gauge(
             "gannet_train_loss",
-            "Loss of the pass that runs: log loss of clicks and classes, root of the mean squared error of numbers.",
+            "Of models other than lr: loss of the current pass, as log loss or root mean squared error; \
+             NaN for lda, whose examples are tokens.",
+            &[],
             f.loss,
         );
+    }
+}
+
+/// Writes what trainings of all models have.
+fn tell_shared(f: &Fitting, page: &mut dyn MetricsSink) {
+    let mut counter = |name, help, value: f64| page.counter(name, help, &[], value);
+    counter(
+        "gannet_train_examples_total",
+        "Examples learned, all passes. Metrics of the training are updated every 0.2 s.",
+        f.examples as f64,
+    );
+    counter("gannet_train_seconds_total", "Time spent in training.", f.seconds);
+    let mut gauge = |name, help, value: f64| page.gauge(name, help, &[], value);
+    gauge("gannet_train_epoch", "The current pass, from 1.", f64::from(f.epoch) + 1.0);
+    gauge("gannet_train_read_bytes", "Bytes of the input read in this pass.", f.bytes_read as f64);
+    if let Some(total) = f.bytes_total {
+        gauge("gannet_train_input_bytes", "Bytes of the input, if known.", total as f64);
     }
 }

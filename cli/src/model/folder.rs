@@ -61,6 +61,6 @@ pub fn write(
     mut writer: CheckpointWriter,
     scan: impl FnOnce(RowPages<'_>) -> Result<(), BackendError>,
 ) -> Result<u64, Failure> {
-    scan(&mut |keys, rows| writer.add(keys, rows)).map_err(crate::failure::backend_failure)?;
+    scan(&mut |keys, rows| writer.add(keys, rows))?;
     Ok(writer.finish()?)
 }

@@ -4,9 +4,9 @@ use crate::failure::Failure;
 use crate::model::folder::write;
 use crate::model::notes::Notes;
 use crate::model::reading::{DataReading, reading};
-use crate::model::warm_source::{WarmRows, WarmSource};
-use crate::model::{saves, warm_source};
-use gannet::optim::{Update, Visitor};
+use crate::model::row_state::segment_weights;
+use crate::model::saves;
+use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::storage::{Checkpoint, CheckpointWriter};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{Backend, INTERCEPT_KEY, Weights};
@@ -18,7 +18,7 @@ const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of 
 const WARM: &str = "--warm-start reads models that `gannet train --model lr --out` wrote";
 
 /// Writes the table as a model. Returns the number of rows.
-pub fn save<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
+pub fn save_lr<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();
     saves::keep_previous(folder)?;
     let mut writer = CheckpointWriter::create(folder, &schema)?;
@@ -35,20 +35,15 @@ pub struct SavedModel {
     pub reading: DataReading,
 }
 
-struct RowWeights<'a>(&'a [f32]);
-
-impl Visitor for RowWeights<'_> {
-    type Out = f32;
-
-    fn run<U: Update>(self, rule: U) -> f32 {
-        let mut weight = [0.0];
-        rule.weights(self.0, &mut weight);
-        weight[0]
-    }
+/// The weight in a row of one.
+fn weight_of(rule: &Rule, row: &[f32]) -> f32 {
+    let mut weight = [0.0];
+    segment_weights(rule, row, &mut weight);
+    weight[0]
 }
 
 /// Opens a model of logistic regression. `user_reads` is the end of the error: which models the caller can read.
-fn open(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
+fn open_lr(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
     let checkpoint = Checkpoint::open_to_read(folder)?;
     let schema = checkpoint.schema().clone();
     if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
@@ -69,8 +64,8 @@ pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
 
 /// The rows of logistic regression in a model or in a checkpoint of a job.
 fn weights_of(folder: &Path) -> Result<WarmRows, Failure> {
-    let rows = match warm_source::open(folder)? {
-        WarmSource::Model(_) => return Ok(WarmRows::Model(Box::new(open(folder, WARM)?.0))),
+    let rows = match open_warm_source(folder)? {
+        WarmSource::Model(_) => return Ok(WarmRows::Model(Box::new(open_lr(folder, WARM)?.0))),
         WarmSource::Job(job) => job.table(TABLE)?,
     };
     match rows.dims()[..] {
@@ -93,7 +88,7 @@ pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> 
         let weighed = keys.iter().zip(rows.chunks_exact(floats).map(|row| &row[..own]));
         let weighed = weighed.filter(|(key, _)| intercept || **key != INTERCEPT_KEY);
         let (keys, weights): (Vec<u64>, Vec<f32>) =
-            weighed.map(|(&key, row)| (key, schema.rule.visit(RowWeights(row)))).unzip();
+            weighed.map(|(&key, row)| (key, weight_of(&schema.rule, row))).unzip();
         if result.is_ok() {
             result = page(&keys, &weights);
         }
@@ -102,13 +97,12 @@ pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> 
 }
 
 /// Reads a model.
-pub fn load(folder: &Path) -> Result<SavedModel, Failure> {
-    let (checkpoint, schema) = open(folder, PREDICT)?;
-    let rule: Rule = schema.rule;
+pub fn load_lr(folder: &Path) -> Result<SavedModel, Failure> {
+    let (checkpoint, schema) = open_lr(folder, PREDICT)?;
     let mut weights = Weights::default();
     checkpoint.read(|keys, rows| {
         for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
-            weights.insert(key, rule.visit(RowWeights(row)));
+            weights.insert(key, weight_of(&schema.rule, row));
         }
     })?;
     Ok(SavedModel { weights, reading: reading(&checkpoint, folder)? })

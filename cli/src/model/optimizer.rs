@@ -219,7 +219,7 @@ pub fn schema(table: &str, args: &OptimizerArgs) -> Result<Schema, Failure> {
     let RuleChoice { rule, shaping, l2 } = rule_choice(args, OptimizerName::Ftrl, None)?;
     let schema = Schema { shaping: GradientTransform { l2, ..shaping }, ..Schema::scalar(table, rule) };
     schema.check().map_err(|e| Failure::input(e.to_string()))?;
-    let push = PushContent::choose(push(args), &schema).map_err(crate::failure::backend_failure)?;
+    let push = PushContent::choose(push(args), &schema)?;
     if push == PushContent::Replay && args.reduce.is_some() {
         return Err(Failure::input("--reduce says what becomes of gradients; it needs --push gradient"));
     }

@@ -8,7 +8,7 @@ use gannet::table::RowType;
 
 /// Refuses weights of 2 bytes for a training whose rows have one weight, or no weights. The schema refuses the
 /// optimizers that store none.
-pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
+pub fn check_row_type(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     if args.row_type.choice() == RowType::F32 {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 /// Writes the tables. Returns the number of rows.
-pub fn save<T: Tables>(
+pub fn save_tables<T: Tables>(
     folder: &Path,
     shape: &Shape,
     model: &dyn Model,
@@ -95,7 +95,7 @@ fn model_of(checkpoint: &Checkpoint) -> (Shape, Option<Box<dyn Model>>) {
 }
 
 /// Reads a model, of one save. `None` when the folder has another kind of model.
-pub fn load(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
+pub fn load_tables(folder: &Path) -> Result<Option<SavedTablesModel>, Failure> {
     let layers = |first: &Checkpoint| {
         let model = model_of(first).1.filter(|model| *first.schema() == model.sparse());
         let dense = model.map(|model| model.dense()).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::checkpoint_place;
 use crate::checkpoint_place::directory_and_number;
+use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointDir, JobManifest};
@@ -40,12 +41,12 @@ fn in_words(error: &dyn std::fmt::Display) -> Failure {
 ///
 /// # Errors
 /// There is no model and no valid checkpoint.
-pub fn open(folder: &Path) -> Result<WarmSource, Failure> {
+pub fn open_warm_source(folder: &Path) -> Result<WarmSource, Failure> {
     let model = Checkpoint::open_to_read(folder);
     if model.is_err()
         && let Some((directory, number)) = job_checkpoint(folder)
     {
-        let directory = checkpoint_place::open(&directory)?;
+        let directory = open_checkpoints(&directory)?;
         let chain = match number {
             Some(number) => directory.chain(number).map(Some),
             None => directory.newest_chain(),

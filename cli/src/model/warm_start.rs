@@ -4,11 +4,11 @@
 use crate::failure::Failure;
 use crate::flags::{JobName, ModelName, TrainArgs};
 use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
+use crate::model::reading;
 use crate::model::reading::DataReading;
 use crate::model::row_state::{fresh_segment, segment_weights};
 use crate::model::shape::Shape;
-use crate::model::warm_source::{WarmRows, WarmSource};
-use crate::model::{reading, warm_source};
+use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Refuses the flag where it does not work.
-pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
+pub fn check_warm_flags(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
     if args.lbfgs.warm_start.is_none() || lbfgs {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub fn check(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
 /// says only part of it. That part is compared here.
 pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
-    match warm_source::open(folder)? {
+    match open_warm_source(folder)? {
         WarmSource::Model(checkpoint) => Ok(Some((reading::reading(&checkpoint, folder)?, folder.clone()))),
         WarmSource::Job(job) => {
             let own = crate::input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
@@ -133,7 +133,7 @@ pub fn begin(
     shape: Option<&Shape>,
 ) -> Result<Option<Arc<dyn StartRows>>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
-    let source = warm_source::open(folder)?;
+    let source = open_warm_source(folder)?;
     if let WarmSource::Model(first) = &source {
         same_shape(folder, first, shape)?;
     }
@@ -174,7 +174,7 @@ pub fn generation(checkpoint: &Checkpoint) -> u64 {
 /// How many trainings come before this one. [`begin`] says what is wrong with a folder.
 pub fn next_generation(args: &TrainArgs) -> u64 {
     let Some(folder) = &args.lbfgs.warm_start else { return 0 };
-    match warm_source::open(folder) {
+    match open_warm_source(folder) {
         Ok(WarmSource::Model(first)) => generation(&first) + 1,
         Ok(WarmSource::Job(job)) => job.number().min(u32::MAX.into()) + 1,
         Err(_) => 0,

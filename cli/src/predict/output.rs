@@ -1,8 +1,12 @@
 //! The output of `gannet predict`.
 
 use crate::failure::{Failure, SYSTEM};
+use crate::flags::PredictArgs;
+use crate::report::measures::put_quality;
+use crate::report::numbers::Numbers;
+use crate::report::warnings::warn_of_bad_lines;
+use gannet::train::models::Measured;
 use gannet::train::{BadLines, ReadError, TrainError};
-use serde_json::{Map, Value};
 use std::io::{self, Write};
 
 /// Why a prediction ended early.
@@ -32,7 +36,7 @@ impl Ended {
     pub fn failure(self) -> Option<Failure> {
         match self {
             Ended::Closed => None,
-            Ended::Failed(error) => Some(crate::failure::train_failure(error)),
+            Ended::Failed(error) => Some(error.into()),
             Ended::Write(error) => Some(Failure::new(SYSTEM, format!("writing the predictions: {error}"))),
         }
     }
@@ -47,15 +51,24 @@ pub fn write(out: &mut impl Write, text: &str) -> Result<(), Ended> {
         .map_err(|e| if e.kind() == io::ErrorKind::BrokenPipe { Ended::Closed } else { Ended::Write(e) })
 }
 
-/// Prints the quality of the predictions on standard error, if examples have labels.
-pub fn print_measures(examples: u64, words: &str) {
-    notice!("{examples} examples  {words}");
-}
-
-/// Prints the quality of the predictions, as one JSON object.
-pub fn print_object(mut object: Map<String, Value>, examples: u64, bad_lines: &BadLines, is_complete: bool) {
-    object.insert("examples".into(), examples.into());
-    object.insert("model_complete".into(), is_complete.into());
-    object.insert("bad_lines".into(), bad_lines.count.into());
-    say!("{}", Value::Object(object));
+/// Prints the quality of the predictions: as an object, or on standard error if examples have labels. `lr`: of logistic
+/// regression, whose object has null for each unknown number.
+pub fn print_quality(
+    args: &PredictArgs,
+    examples: u64,
+    measured: Option<&Measured>,
+    bad_lines: &BadLines,
+    (is_complete, lr): (bool, bool),
+) {
+    warn_of_bad_lines(bad_lines);
+    let mut report = Numbers::default();
+    report.show("examples", examples, " examples  ");
+    put_quality(&mut report, "", measured, lr);
+    report.add("model_complete", is_complete);
+    report.add("bad_lines", bad_lines.count);
+    match args.json {
+        true => report.print(true),
+        false if measured.is_some() => notice!("{}", report.text()),
+        false => {}
+    }
 }

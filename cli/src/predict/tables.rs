@@ -5,11 +5,8 @@ use crate::flags::PredictArgs;
 use crate::input;
 use crate::model::saves::warn_of_early_end;
 use crate::model::tables::SavedTablesModel;
-use crate::predict::output::{Ended, print_measures, print_object, write as write_out};
-use crate::report::measures;
-use crate::report::warnings::warn_of_bad_lines;
+use crate::predict::output::{Ended, print_quality, write as write_out};
 use gannet::train::models::{Forecast, Objective, forecast};
-use serde_json::Map;
 use std::fmt::Write as _;
 use std::io;
 
@@ -41,14 +38,6 @@ pub fn predict(args: &PredictArgs, saved: SavedTablesModel) -> Result<(), Failur
         Ok(predicted) => predicted,
         Err(ended) => return Ended::failure(ended).map_or(Ok(()), Err),
     };
-    warn_of_bad_lines(&bad_lines);
-    if let Some(measured) = measured.as_ref().filter(|_| !args.json) {
-        print_measures(examples, &measures::in_words(measured));
-    }
-    if args.json {
-        let mut object = Map::new();
-        measures::put(&mut object, "", measured.as_ref());
-        print_object(object, examples, &bad_lines, reading.ended.is_none());
-    }
+    print_quality(args, examples, measured.as_ref(), &bad_lines, (reading.ended.is_none(), false));
     Ok(())
 }

@@ -20,9 +20,10 @@ impl Account {
     /// Adds the run to the object of a report.
     pub fn put(&self, report: &mut Numbers) {
         let Some((id, decided)) = &self.run else { return };
-        report.add("run", json!({ "name": id.name, "generation": id.generation, "decided": decided.name() }));
-        report.add("batches_before", self.batches_before);
-        report.add("missing_workers", self.missing.as_slice());
-        report.add("untrained_batches", self.untrained);
+        report.add_all(json!({
+            "run": { "name": id.name, "generation": id.generation, "decided": decided.name() },
+            "batches_before": self.batches_before, "missing_workers": self.missing,
+            "untrained_batches": self.untrained,
+        }));
     }
 }

@@ -1,39 +1,13 @@
-//! The progress of a model's training, its weights, and warnings about it.
+//! The weights of a small model, and warnings about its quality.
 
-use crate::failure::{Failure, backend_failure};
-use crate::report::progress::{ProgressDisplay, read};
+use crate::failure::Failure;
 use crate::report::warnings::warn_of_loss;
-use gannet::train::models::{Fitted, Fitting, Measured, Model, Objective};
+use gannet::train::models::{Fitted, Measured, Model};
 use gannet::train::{ColumnKeys, INTERCEPT_KEY, Tables};
 use std::collections::HashMap;
 
 /// The most rows of a model whose weights are printed.
 const WEIGHTS_SHOWN: u64 = 32;
-
-/// The name of an objective's loss.
-fn loss_name(task: Objective) -> &'static str {
-    match task {
-        Objective::Click | Objective::Class(_) => "log loss",
-        Objective::Number => "RMSE",
-    }
-}
-
-/// Shows the progress of a training.
-pub fn progress(display: &mut ProgressDisplay, f: &Fitting, epochs: u32, task: Objective) {
-    let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
-    let (speed, epoch) = (f.examples as f64 / f.seconds.max(1e-9), f.epoch + 1);
-    let (loss, name) = (f.loss, loss_name(task));
-    let (read, learned) = (read(part), display.learned(f.examples));
-    let text =
-        format!("{read}pass {epoch} of {epochs}  {learned}  {speed:.0}/s  {name} of pass {epoch} {loss:.5}");
-    display.show(part, text, || {
-        let Fitting { examples, steps, bytes_read, bytes_total, .. } = *f;
-        tracing::info!(
-            target: "gannet::progress",
-            epoch, epochs, examples, steps, examples_per_second = speed, bytes_read, bytes_total, loss, "training"
-        );
-    });
-}
 
 /// The weights by feature name, of a model with one weight a row and few rows.
 pub fn weights<T: Tables>(
@@ -45,9 +19,9 @@ pub fn weights<T: Tables>(
         return Ok(Vec::new());
     }
     let mut keys = Vec::new();
-    tables.scan(0, &mut |page, _| keys.extend_from_slice(page)).map_err(backend_failure)?;
+    tables.scan(0, &mut |page, _| keys.extend_from_slice(page))?;
     let mut weights = Vec::new();
-    tables.weights(0, &keys, &mut weights).map_err(backend_failure)?;
+    tables.weights(0, &keys, &mut weights)?;
     let columns = fitted.columns.iter().flat_map(|columns| &columns.numeric);
     let mut names: HashMap<u64, String> =
         columns.map(|name| (ColumnKeys::new(name).numeric(), name.clone())).collect();

@@ -2,12 +2,12 @@
 
 use crate::flags::TrainArgs;
 use crate::report::account::Account;
-use crate::report::measures::put_line;
+use crate::report::measures::{measured, put_line, put_quality};
 use crate::report::numbers::Numbers;
 use crate::report::steps::{put_late, put_staleness};
 use crate::report::words::put_size;
+use gannet::train::Report;
 use gannet::train::models::{Fitted, Measured};
-use gannet::train::{Quality, Report};
 use gannet::worker::Counters;
 use serde_json::{Map, Value, json};
 
@@ -56,11 +56,6 @@ impl From<Report> for Results {
         };
         Results { of, lr: Some(LrResults { last_pass: report.last_pass, wire: report.wire }) }
     }
-}
-
-/// The quality of predictions of clicks.
-pub fn measured(quality: Quality) -> Measured {
-    Measured::Click(Box::new(quality))
 }
 
 impl Results {
@@ -120,19 +115,23 @@ impl Results {
     fn put_quality(&self, report: &mut Numbers, passes: bool) {
         let of = &self.of;
         let progressive = of.progressive.as_ref();
-        put_line(report, Some("progressive"), "", progressive, self.lr.is_some());
+        put_line(report, "progressive", "", progressive, self.lr.is_some());
         match (&self.lr, &of.last_pass) {
-            (Some(LrResults { last_pass: Some(loss), .. }), _) if passes => {
-                report.line("last pass");
-                report.words("log loss ");
-                report.show_float("last_pass_logloss", *loss, 6, "");
+            (Some(lr), _) => {
+                if let Some(loss) = lr.last_pass.filter(|_| passes) {
+                    report.line("last pass");
+                    report.words(format_args!("log loss {loss:.6}"));
+                }
+                report.add("last_pass_logloss", lr.last_pass);
             }
-            (Some(lr), _) => report.add("last_pass_logloss", lr.last_pass),
+            (None, last) if passes => put_line(report, "last pass", "last_pass_", last.as_ref(), false),
             (None, last) => {
-                put_line(report, passes.then_some("last pass"), "last_pass_", last.as_ref(), false);
+                let mut hidden = Numbers::default();
+                put_quality(&mut hidden, "last_pass_", last.as_ref(), false);
+                report.add_all(hidden.object());
             }
         }
-        put_line(report, Some("test"), "test_", of.test.as_ref(), self.lr.is_some());
+        put_line(report, "test", "test_", of.test.as_ref(), self.lr.is_some());
         match progressive {
             Some(Measured::Click(quality)) => report.add("one_class", quality.one_class().is_some()),
             _ if self.lr.is_some() => report.add("one_class", false),
@@ -143,26 +142,18 @@ impl Results {
     fn put_dropped(&self, report: &mut Numbers) {
         let of = &self.of;
         report.add("bad_lines", of.bad_lines.count);
-        match of.not_admitted {
-            0 => report.add("not_admitted", 0),
-            pushes => {
-                report.line("admission");
-                report.show("not_admitted", pushes, " pushes to keys without a row were not admitted");
-            }
+        report.add_all(json!({ "not_admitted": of.not_admitted, "not_finite": of.not_finite }));
+        if of.not_admitted > 0 {
+            report.line("admission");
+            report.words(format_args!("{} pushes to keys without a row were not admitted", of.not_admitted));
         }
-        match of.not_finite {
-            0 => report.add("not_finite", 0),
-            dropped => {
-                let what = match self.lr {
-                    Some(_) => " rows whose update was NaN or infinite",
-                    None => {
-                        " examples or rows whose update was NaN, infinite or beyond the range of --row-type"
-                    }
-                };
-                report.line("dropped");
-                report.show("not_finite", dropped, what);
-                report.words(": a smaller --alpha may help");
-            }
+        if of.not_finite > 0 {
+            let what = match self.lr {
+                Some(_) => "rows whose update was NaN or infinite",
+                None => "examples or rows whose update was NaN, infinite or beyond the range of --row-type",
+            };
+            report.line("dropped");
+            report.words(format_args!("{} {what}: a smaller --alpha may help", of.not_finite));
         }
     }
 }
@@ -183,7 +174,8 @@ fn put_wire(report: &mut Numbers, wire: Option<&Counters>) {
     let (had, same, sent) = (wire.cache_hits, wire.cache_same, wire.cache_requested - wire.cache_same);
     let rows = wire.cache_hits + wire.cache_requested;
     let percent = |of: u64| 100.0 * of as f64 / rows as f64;
-    report.add("cache", json!({ "had": had, "same": same, "sent": sent, "refreshed": wire.cache_refreshed }));
+    let refreshed = wire.cache_refreshed;
+    report.add("cache", json!({ "had": had, "same": same, "sent": sent, "refreshed": refreshed }));
     report.line("cache");
     report.words(format_args!(
         "{rows} rows pulled: {:.1} % cached, {:.1} % validated as unchanged, {:.1} % sent",
@@ -191,8 +183,8 @@ fn put_wire(report: &mut Numbers, wire: Option<&Counters>) {
         percent(same),
         percent(sent)
     ));
-    if wire.cache_refreshed > 0 {
+    if refreshed > 0 {
         report.line(" ");
-        report.words(format_args!("{} rows sent without a request (--active-pull)", wire.cache_refreshed));
+        report.words(format_args!("{refreshed} rows sent without a request (--active-pull)"));
     }
 }

@@ -15,11 +15,8 @@ pub fn put_size(report: &mut Numbers, head: &str, rows: u64, bytes: u64) {
     let bytes_per_row = if rows == 0 { 0.0 } else { bytes as f64 / rows as f64 };
     report.line(head);
     report.show("rows", rows, " rows");
-    match rows >= ROWS_TO_MEASURE {
-        true => {
-            report.words(", ");
-            report.show_float("bytes_per_row", bytes_per_row, 1, " bytes a row");
-        }
-        false => report.add("bytes_per_row", bytes_per_row),
+    report.add("bytes_per_row", bytes_per_row);
+    if rows >= ROWS_TO_MEASURE {
+        report.words(format_args!(", {bytes_per_row:.1} bytes a row"));
     }
 }

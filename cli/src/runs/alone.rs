@@ -4,7 +4,7 @@ use crate::failure::{Failure, SYSTEM};
 use crate::flags::{JobArgs, OptimizerName, RUN_FLAGS, TrainArgs};
 use crate::report::account::Account;
 use crate::runs::begin::{
-    AGAIN_ALONE, check, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
+    AGAIN_ALONE, check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
 };
 use gannet::runs::{Registry, RunAlone, RunDecision, RunId, RunSetting};
 use gannet::storage::Store;
@@ -37,7 +37,7 @@ pub fn alone(
     tables: &[&str],
 ) -> Result<Option<LocalRun>, Failure> {
     let run = &args.job.run;
-    check(args)?;
+    check_begin(args)?;
     let Some(folder) = store.folder() else {
         return none(&args.job).map(|()| None);
     };

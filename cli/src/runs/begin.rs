@@ -29,7 +29,7 @@ pub fn intent(args: &RunArgs) -> RunIntent {
 }
 
 /// Refuses a name that is not valid for a run, and flags that the model does not support.
-pub fn check(args: &TrainArgs) -> Result<(), Failure> {
+pub fn check_begin(args: &TrainArgs) -> Result<(), Failure> {
     let run = &args.job.run;
     RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
     if run.go_on && args.model.model == ModelName::Lda {

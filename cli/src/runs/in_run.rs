@@ -9,7 +9,7 @@ use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::runs::awaited_worker::AwaitedWorker;
 use crate::runs::begin::{
-    AGAIN_ALONE, AGAIN_IN_A_JOB, check, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
+    AGAIN_ALONE, AGAIN_IN_A_JOB, check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
 };
 use gannet::job::JobAnswer;
 use gannet::runs::{RunClient, RunDecision, RunId, RunRequest, RunSetting};
@@ -47,7 +47,7 @@ pub fn join(
     rank: u32,
 ) -> Result<Option<InRun>, Failure> {
     let (job, run) = (&args.job, &args.job.run);
-    check(args)?;
+    check_begin(args)?;
     let request = RunRequest {
         name: run.name().to_owned(),
         want: intent(run),

@@ -20,7 +20,7 @@ const GIB: u64 = 1 << 30;
 ///
 /// # Errors
 /// An image is damaged or cannot be read, or the check takes too long.
-pub fn run(store: &Store) -> Result<ImageCheck, Failure> {
+pub fn check_images(store: &Store) -> Result<ImageCheck, Failure> {
     let (start, last) = (Instant::now(), Mutex::new(Duration::ZERO));
     let folder = store.folder().map(|folder| folder.display().to_string()).unwrap_or_default();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

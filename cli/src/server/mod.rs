@@ -5,6 +5,7 @@ pub mod image_check;
 pub mod store;
 
 use crate::checkpoint::source;
+use crate::checkpoint_place::create_checkpoints;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use crate::flags::{MetricsArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
@@ -12,7 +13,7 @@ use crate::job::backups::Membership;
 use crate::metrics::Metrics;
 use crate::report::words::counted;
 use crate::server::store::{since_start, store};
-use crate::{checkpoint_place, launched, security, signals};
+use crate::{launched, security, signals};
 use gannet::backups::{Coordinator, MemoryCoordinator};
 use gannet::server::RestoreSource;
 use gannet::{Server, ServerConfig, Transports};
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Runs the command.
-pub fn run(args: &ServerArgs) -> Result<(), Failure> {
+pub fn run_server(args: &ServerArgs) -> Result<(), Failure> {
     launched::watch();
     serve(&Serving {
         listen: &args.listen,
@@ -110,7 +111,7 @@ pub fn serve(settings: &Serving<'_>) -> Result<(), Failure> {
     config.limits = sessions.limits();
     config.scheduler_only = settings.scheduler_only;
     config.restore = settings.restore.clone();
-    config.checkpoints = settings.checkpoints.map(checkpoint_place::create).transpose()?;
+    config.checkpoints = settings.checkpoints.map(create_checkpoints).transpose()?;
     raise_descriptors();
     config.store = store(data_dir, memory)?;
     metrics.add_store(&config.store);

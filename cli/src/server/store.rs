@@ -42,7 +42,7 @@ pub fn store(data_dir: Option<&Path>, memory: &StoreArgs) -> Result<Store, Failu
         None => Store::memory_with(growing),
     };
     if !memory.no_verify {
-        image_check::run(&store)?;
+        image_check::check_images(&store)?;
     }
     Ok(store)
 }

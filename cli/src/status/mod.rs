@@ -6,9 +6,8 @@ pub mod asking;
 pub mod facts;
 pub mod job;
 pub mod known;
-pub mod object;
 pub mod places;
-pub mod words;
+pub mod report;
 
 use crate::failure::{Failure, PEER};
 use crate::flags::{DEFAULT_RUN, StatusArgs};
@@ -19,19 +18,17 @@ use crate::status::asking::{Asking, Question, Round};
 use crate::status::job::{JobAnswers, JobByPlaces};
 use crate::status::known::{Reached, StatusAnswers};
 use crate::status::places::{PlaceAnswers, Placement};
+use crate::status::report::report_of;
 
 /// Runs the command.
-pub fn run(args: &StatusArgs) -> Result<(), Failure> {
+pub fn run_status(args: &StatusArgs) -> Result<(), Failure> {
     let answers = query(args)?;
     if let Some(name) = args.run.as_deref()
         && let Some(why) = answers.unknown(name)
     {
         return Err(Failure::input(why));
     }
-    match args.json {
-        true => say!("{}", object::of(&answers)),
-        false => words::print(&answers),
-    }
+    report_of(&answers).print(args.json);
     answers.ended()
 }
 

@@ -1,6 +1,7 @@
 //! Who owns which place of a job with a coordinator, and how far the backups are.
 
 use crate::job::connection::POLL_EVERY;
+use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::status::asking::Round;
 use bytesize::ByteSize;
@@ -90,137 +91,122 @@ fn state(place: &PlaceStatus) -> &'static str {
     }
 }
 
-/// A line for each place, for each backup, and for each server without a place.
-pub fn print(places: &PlaceAnswers) {
+/// Adds the places, the servers that have registered, and the checkpoint with which the places have begun. They are
+/// null if no coordinator was named, or if it has not answered.
+pub fn put_places(report: &mut Numbers, places: Option<&PlaceAnswers>) {
     let placement = match places {
-        Ok(placement) => placement,
-        Err(why) => return say!("places     not known: {why}"),
+        Some(Ok(placement)) => placement,
+        unknown => {
+            if let Some(Err(why)) = unknown {
+                report.say(format_args!("places     not known: {why}"));
+            }
+            return ["places", "members", "generation"].iter().for_each(|name| report.add(name, Value::Null));
+        }
     };
+    let mut places = Vec::new();
     for (number, place) in placement.all() {
-        let Some(place) = place else {
-            say!("place {number:<5}no server has begun it");
-            continue;
-        };
-        let backups = match &place.backups[..] {
-            [] => "no backup has its rows".to_owned(),
-            backups => format!("backups {}", backups.join(", ")),
-        };
-        let mode = place.replication.name();
-        let generation = match place.generation {
-            0 => String::new(),
-            number => format!(", generation {number}"),
-        };
-        say!(
-            "place {number:<5}{} {}, epoch {}{generation}, {mode}, {backups}",
-            place.owner,
-            state(place),
-            place.epoch
-        );
-        if let Some((complete, wanted)) = placement.complete(place).filter(|(_, wanted)| *wanted > 0) {
-            let survives = match complete {
-                0 => "does not survive a death".to_owned(),
-                1 => "survives one more death".to_owned(),
-                more => format!("survives {more} more deaths"),
-            };
-            say!(
-                "place {number:<5}{complete} of {} complete: {survives}",
-                counted(wanted as u64, "backup", "backups")
-            );
+        match place {
+            Some(place) => places.push(report.take(of_place(placement, number, place))),
+            None => {
+                report.say(format_args!("place {number:<5}no server has begun it"));
+                places.push(Value::Null);
+            }
         }
     }
-    if let Some(generation) = placement.generation.filter(|generation| generation.number > 0) {
-        say!("went back  {}", words_of(&generation));
+    report.add("places", places);
+    match &placement.generation {
+        Some(generation) => report.part("generation", of_generation(generation)),
+        None => report.add("generation", Value::Null),
     }
-    for member in &placement.members {
-        let owner = &member.addr;
-        match &member.backups[..] {
-            [] if member.places.is_empty() => say!("spare      {owner} has no place"),
-            backups => backups.iter().for_each(|backup| say!("backup     {}", words(owner, backup))),
+    report.list("members", placement.members.iter().map(of_server));
+}
+
+fn of_place(placement: &Placement, number: u32, place: &PlaceStatus) -> Numbers {
+    let mut of = Numbers::default();
+    of.words(format_args!("place {number:<5}"));
+    of.show("owner", place.owner.as_str(), " ");
+    of.show("state", state(place), ", epoch ");
+    of.show("epoch", place.epoch, "");
+    match place.generation {
+        0 => of.add("generation", 0),
+        number => {
+            of.words(", generation ");
+            of.show("generation", number, "");
         }
     }
+    of.words(", ");
+    of.show("replication", place.replication.name(), ", ");
+    of.words(match &place.backups[..] {
+        [] => "no backup has its rows".to_owned(),
+        backups => format!("backups {}", backups.join(", ")),
+    });
+    let complete = placement.complete(place);
+    of.add_all(json!({
+        "backups": place.backups, "backups_wanted": complete.map(|(_, wanted)| wanted),
+        "survives_deaths": complete.map(|(complete, _)| complete),
+    }));
+    if let Some((complete, wanted)) = complete.filter(|(_, wanted)| *wanted > 0) {
+        let survives = match complete {
+            0 => "does not survive a death".to_owned(),
+            1 => "survives one more death".to_owned(),
+            more => format!("survives {more} more deaths"),
+        };
+        let backups = counted(wanted as u64, "backup", "backups");
+        of.say(format_args!("place {number:<5}{complete} of {backups} complete: {survives}"));
+    }
+    of
 }
 
 /// To which checkpoint a job went back, and what that has undone.
-fn words_of(generation: &GenerationStatus) -> String {
-    let GenerationStatus { number, checkpoint, undone } = generation;
-    let to = match checkpoint {
-        Some(checkpoint) => format!("to checkpoint {checkpoint}"),
-        None => "to the beginning".to_owned(),
-    };
-    let undone = match undone {
-        0 => "how many pushes that has undone is not known".to_owned(),
-        _ => format!("at least {} undone", counted(*undone, "push was", "pushes were")),
-    };
-    format!("{to} (generation {number}): {undone}")
+fn of_generation(generation: &GenerationStatus) -> Numbers {
+    let (GenerationStatus { number, checkpoint, undone }, mut of) = (generation, Numbers::default());
+    of.add_all(json!({ "number": number, "checkpoint": checkpoint, "undone": undone }));
+    if *number > 0 {
+        let to = match checkpoint {
+            Some(checkpoint) => format!("to checkpoint {checkpoint}"),
+            None => "to the beginning".to_owned(),
+        };
+        let undone = match undone {
+            0 => "how many pushes that has undone is not known".to_owned(),
+            _ => format!("at least {} undone", counted(*undone, "push was", "pushes were")),
+        };
+        of.words(format_args!("went back  {to} (generation {number}): {undone}"));
+    }
+    of
+}
+
+/// A server that has registered: a line for each of its backups, or that it has no place.
+fn of_server(member: &MemberStatus) -> Numbers {
+    let (owner, mut of) = (&member.addr, Numbers::default());
+    of.add("address", owner.as_str());
+    of.add("places", member.places.as_slice());
+    of.list("backups", member.backups.iter().map(|backup| of_backup(owner, backup)));
+    if member.backups.is_empty() && member.places.is_empty() {
+        of.say(format_args!("spare      {owner} has no place"));
+    }
+    of
 }
 
 /// What a backup of a server does.
-fn words(owner: &str, backup: &BackupStatus) -> String {
-    let Some(addr) = &backup.addr else {
-        return format!("{owner} has none here: no other server is there for it");
-    };
-    let behind = counted(backup.commands, "command", "commands");
-    let behind = format!("{behind} ({}) behind", ByteSize(backup.bytes).display().iec());
-    match (backup.joined, backup.commands) {
-        (true, 0) => format!("{addr} has all rows of {owner}"),
-        (true, _) => format!("{addr} has all rows of {owner}, which waits for it: {behind}"),
-        (false, _) => {
-            let BackupStatus { filled, shards, .. } = backup;
-            format!("{addr} is filled by {owner}: {filled} of {shards} shards, {behind}")
+fn of_backup(owner: &str, backup: &BackupStatus) -> Numbers {
+    let (BackupStatus { addr, joined, filled, shards, commands, bytes, .. }, mut of) =
+        (backup, Numbers::default());
+    of.add_all(json!({
+        "address": addr, "joined": joined, "shards_filled": filled, "shards": shards,
+        "commands_behind": commands, "bytes_behind": bytes,
+    }));
+    let behind = counted(*commands, "command", "commands");
+    let behind = format!("{behind} ({}) behind", ByteSize(*bytes).display().iec());
+    of.words("backup     ");
+    match (addr, joined, commands) {
+        (None, _, _) => of.words(format_args!("{owner} has none here: no other server is there for it")),
+        (Some(addr), true, 0) => of.words(format_args!("{addr} has all rows of {owner}")),
+        (Some(addr), true, _) => {
+            of.words(format_args!("{addr} has all rows of {owner}, which waits for it: {behind}"));
+        }
+        (Some(addr), false, _) => {
+            of.words(format_args!("{addr} is filled by {owner}: {filled} of {shards} shards, {behind}"));
         }
     }
-}
-
-/// The places as JSON.
-pub fn of(places: &PlaceAnswers) -> Value {
-    let of_place = |placement: &Placement, (_, place): (u32, Option<&PlaceStatus>)| {
-        place.map(|place| {
-            let complete = placement.complete(place);
-            json!({
-                "owner": place.owner,
-                "epoch": place.epoch,
-                "generation": place.generation,
-                "state": state(place),
-                "replication": place.replication.name(),
-                "backups": place.backups,
-                "backups_wanted": complete.map(|(_, wanted)| wanted),
-                "survives_deaths": complete.map(|(complete, _)| complete),
-            })
-        })
-    };
-    match places {
-        Ok(placement) => json!(placement.all().map(|of| of_place(placement, of)).collect::<Vec<_>>()),
-        Err(_) => Value::Null,
-    }
-}
-
-/// The checkpoint with which the places have begun, as JSON.
-pub fn of_generation(places: &PlaceAnswers) -> Value {
-    let of = |of: &GenerationStatus| json!({"number": of.number, "checkpoint": of.checkpoint, "undone": of.undone});
-    places.as_ref().ok().and_then(|placement| placement.generation.as_ref().map(of)).unwrap_or(Value::Null)
-}
-
-/// The servers that have registered, with their backups, as JSON.
-pub fn of_members(places: &PlaceAnswers) -> Value {
-    let of_backup = |backup: &BackupStatus| {
-        json!({
-            "address": backup.addr,
-            "joined": backup.joined,
-            "shards_filled": backup.filled,
-            "shards": backup.shards,
-            "commands_behind": backup.commands,
-            "bytes_behind": backup.bytes,
-        })
-    };
-    let of_member = |member: &MemberStatus| {
-        json!({
-            "address": member.addr,
-            "places": member.places,
-            "backups": member.backups.iter().map(of_backup).collect::<Vec<_>>(),
-        })
-    };
-    match places {
-        Ok(placement) => json!(placement.members.iter().map(of_member).collect::<Vec<_>>()),
-        Err(_) => Value::Null,
-    }
+    of
 }

@@ -5,8 +5,11 @@ use crate::flags::TrainArgs;
 use crate::input;
 use crate::model::notes::{Notes, ended_how};
 use crate::model::saves;
-use gannet::train::models::Fitted;
+use crate::report::account::Account;
+use crate::report::models::warn_of_quality;
+use crate::report::training::Results;
 use gannet::train::{BadLines, Columns};
+use serde_json::Value;
 use std::path::Path;
 
 /// What a training has learned, as far as the folder of its model says so.
@@ -28,27 +31,39 @@ pub struct Learned<'a> {
 /// The folder of the saved model and its rows. `None`: no model was saved.
 pub struct Saved<'a>(pub Option<(&'a Path, u64)>);
 
-impl<'a> Learned<'a> {
-    /// Of a training by gradients. `missing`: workers that did not train their share.
-    pub fn of(args: &TrainArgs, of: &'a Fitted, missing: &'a [u32]) -> Learned<'a> {
-        Learned {
-            examples: of.examples,
-            rows: of.rows,
-            stopped: of.stopped,
-            bad_lines: &of.bad_lines,
-            format: of.format,
-            columns: of.columns.as_ref(),
-            intercept: !args.no_intercept,
-            missing,
-        }
-    }
+/// Saves the model of a training by gradients, and prints the report.
+pub fn save_and_report(
+    args: &TrainArgs,
+    (trained, account): (&Results, &Account),
+    save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
+    weights: &[(String, f32)],
+    validations: Option<Vec<Value>>,
+) -> Result<(), Failure> {
+    let of = &trained.of;
+    let learned = Learned {
+        examples: of.examples,
+        rows: of.rows,
+        stopped: of.stopped,
+        bad_lines: &of.bad_lines,
+        format: of.format,
+        columns: of.columns.as_ref(),
+        intercept: !args.no_intercept,
+        missing: &account.missing,
+    };
+    let saved = learned.save(args, save)?;
+    warn_of_quality(of);
+    trained.print(args, account, weights, validations);
+    saved.print(args, of.stopped);
+    Ok(())
+}
 
+impl Learned<'_> {
     /// Saves the model with `save`, if a flag names a folder and something was learned.
-    pub fn save<'f>(
+    pub fn save<'a>(
         &self,
-        args: &'f TrainArgs,
+        args: &'a TrainArgs,
         save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
-    ) -> Result<Saved<'f>, Failure> {
+    ) -> Result<Saved<'a>, Failure> {
         let Some(folder) = args.out.as_deref() else { return Ok(Saved(None)) };
         let learned = (self.examples, self.rows, args.job.job_name.is_none());
         if !saves::may_save(folder, learned, self.stopped, self.bad_lines)? {

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::input;
 use crate::model::warm_start;
-use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey};
+use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey, TrainError};
 
 /// Lines that are read to find columns that look numeric.
 const LINES_READ: u64 = 1_000;
@@ -14,7 +14,7 @@ const LINES_READ: u64 = 1_000;
 const COLUMNS_SHOWN: usize = 40;
 
 fn wrong(error: ReadError) -> Failure {
-    crate::failure::train_failure(error.into())
+    TrainError::from(error).into()
 }
 
 /// Checks the training data, and makes the test data be read in the same way. With `prints` it prints the roles of the

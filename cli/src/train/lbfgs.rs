@@ -7,7 +7,7 @@ use crate::job::{check, connection};
 use crate::metrics::Metrics;
 use crate::model::{folder, lr, optimizer, saves};
 use crate::report::account::Account;
-use crate::report::measures::put_test;
+use crate::report::measures::{measured, put_line};
 use crate::report::numbers::Numbers;
 use crate::report::words::put_size;
 use crate::report::{warnings, words};
@@ -16,15 +16,16 @@ use crate::runs::{alone, in_run, settings};
 use crate::server::store;
 use crate::train::ending::Learned;
 use crate::train::input_check;
-use crate::{failure, input, signals};
+use crate::{input, signals};
 use gannet::storage::Stats;
 use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, evaluate, test_at_end};
+use gannet::train::models::Measured;
+use gannet::train::{Backend, Data, ReadError, Share, StopFlag, evaluate, test_at_end};
 use gannet::{Rule, Schema};
-use serde_json::Value;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -184,10 +185,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         run.scale(&mut plan.data, plan.test.as_mut());
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-    let columns = LocalColumns::open_in(run.as_ref().map(LocalRun::id), &store, plan.layout);
-    let mut columns = columns.map_err(failure::backend_failure)?;
+    let mut columns = LocalColumns::open_in(run.as_ref().map(LocalRun::id), &store, plan.layout)?;
     let (stopped, rows) = lead(args, plan, &mut columns, &stop, &account)?;
-    columns.close().map_err(failure::backend_failure)?;
+    columns.close()?;
     ended(stopped)?;
     run.map_or(Ok(()), |run| run.finish(rows))
 }
@@ -196,7 +196,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let index = args.job.task_index;
     let mut plan = plan(args, args.job.worker_hosts.len() as u32)?;
-    check::check(&args.job)?;
+    check::check_job(&args.job)?;
     if index == 0 {
         preflight(args)?;
     }
@@ -210,7 +210,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     run.print_missing_workers()?;
     let account = run.account();
     let worker = line.connect(&metrics)?;
-    let mut columns = RemoteColumns::open(worker, plan.layout).map_err(failure::backend_failure)?;
+    let mut columns = RemoteColumns::open(worker, plan.layout)?;
     let saver = CheckpointSaver::start(args, &line, &[])?;
     let stopped = match index {
         0 => {
@@ -222,10 +222,10 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
             stopped
         }
         _ => {
-            let (mut examples, loaded, _) = read(&plan, index, &stop)?;
+            let (mut examples, loaded, _) = read_share(&plan, index, &stop)?;
             let patience = plan.settings.patience;
-            let done = follow(&mut columns, &mut examples, (index, line.config.incarnation), patience, &stop)
-                .map_err(failure)?;
+            let done =
+                follow(&mut columns, &mut examples, (index, line.config.incarnation), patience, &stop)?;
             if !done.stopped {
                 run.done()?;
             }
@@ -243,7 +243,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         }
     };
     CheckpointSaver::end(saver, stopped);
-    columns.close().map_err(failure::backend_failure)?;
+    columns.close()?;
     ended(stopped)
 }
 
@@ -255,7 +255,7 @@ fn ended(stopped: bool) -> Result<(), Failure> {
 }
 
 /// Reads a worker's share. Also returns the seconds that it took.
-fn read(
+fn read_share(
     plan: &LbfgsPlan,
     worker: u32,
     stop: &Arc<AtomicBool>,
@@ -265,7 +265,7 @@ fn read(
     let share = Share { worker, workers: plan.settings.workers };
     let (start, shards) = (Instant::now(), plan.layout.schema().shards);
     let read = Examples::read(&data, share, shards, plan.threads, plan.data_bytes);
-    let (examples, loaded) = read.map_err(failure)?;
+    let (examples, loaded) = read?;
     Ok((examples, loaded, start.elapsed().as_secs_f64()))
 }
 
@@ -278,26 +278,26 @@ fn lead<C: Columns>(
     stop: &Arc<AtomicBool>,
     account: &Account,
 ) -> Result<(bool, u64), Failure> {
-    let (mut examples, loaded, load_seconds) = read(&plan, 0, stop)?;
+    let (mut examples, loaded, load_seconds) = read_share(&plan, 0, stop)?;
     let one_class = examples.one_class();
     if let (0, 1, Some(folder)) = (examples.len(), plan.settings.workers, &args.out) {
         saves::may_save(folder, (0, 0, true), false, &loaded.bad_lines)?;
     }
     let start = Instant::now();
-    let mut chief = Chief::new(columns, &mut examples, plan.settings.clone(), stop).map_err(failure)?;
+    let mut chief = Chief::new(columns, &mut examples, plan.settings.clone(), stop)?;
     if let Some(folder) = &args.lbfgs.warm_start {
         let rows = chief.begin_from(|page| lr::warm_start(folder, plan.settings.intercept, page))?;
         tracing::info!(rows, folder = %folder.display(), "beginning from the weights of a model");
     }
     let quiet = args.json;
-    let trained = chief.train(&mut |t| print_iteration(t, quiet)).map_err(failure)?;
+    let trained = chief.train(&mut |t| print_iteration(t, quiet))?;
     let seconds = start.elapsed().as_secs_f64();
     warnings::warn_of_bad_lines(&loaded.bad_lines);
-    let mut learned = LearnedWeights::new(columns, TABLE).map_err(failure::backend_failure)?;
+    let mut learned = LearnedWeights::new(columns, TABLE)?;
     // A signal that only ends the test leaves a finished training.
     let mut untested = trained.stopped;
-    let test = test_at_end(plan.test.as_ref(), &mut untested, |data| evaluate(data, &mut learned));
-    let test = test.map_err(failure::train_failure)?;
+    let test =
+        test_at_end(plan.test.as_ref(), &mut untested, |data| evaluate(data, &mut learned))?.map(measured);
     let saving = Learned {
         examples: trained.examples,
         rows: 0,
@@ -308,12 +308,12 @@ fn lead<C: Columns>(
         intercept: plan.settings.intercept,
         missing: &account.missing,
     };
-    let saved = saving.save(args, |folder, notes| lr::save(folder, &mut learned, notes))?;
+    let saved = saving.save(args, |folder, notes| lr::save_lr(folder, &mut learned, notes))?;
     if let Some(label) = one_class {
         warnings::warn_of_one_class(label);
     }
     let nonzero = if plan.settings.l1 > 0.0 { Some(count(&mut learned)?) } else { None };
-    let stats = learned.stats().map_err(failure::backend_failure)?;
+    let stats = learned.stats()?;
     let stopped = trained.stopped;
     let is_kept = args.job.job_name.is_some() || args.job.data_dir.is_some();
     let (loaded, plan) = (&loaded, &plan);
@@ -331,7 +331,7 @@ fn lead<C: Columns>(
 
 fn count<B: Backend>(learned: &mut B) -> Result<u64, Failure> {
     let mut count = 0;
-    learned.scan(&mut |keys, _| count += keys.len() as u64).map_err(failure::backend_failure)?;
+    learned.scan(&mut |keys, _| count += keys.len() as u64)?;
     Ok(count)
 }
 
@@ -359,7 +359,7 @@ struct LbfgsSummary<'a> {
     seconds: f64,
     load_seconds: f64,
     nonzero: Option<u64>,
-    test: Option<Quality>,
+    test: Option<Measured>,
     loaded: &'a LoadedData,
     plan: &'a LbfgsPlan,
     /// Whether the rows outlive the process.
@@ -383,9 +383,6 @@ impl LbfgsSummary<'_> {
         report.show_float("objective", t.objective, 6, "  training log loss ");
         report.show_float("logloss", t.loss / t.importance, 6, "  length of the mean gradient ");
         report.words(format_args!("{:.1e}", t.mean_slope()));
-        report.add("mean_gradient", t.mean_slope());
-        report.add("gradient", t.slope);
-        report.add("loss", t.loss);
         if !t.converged && !t.stopped {
             let LbfgsSettings { iterations, tolerance, .. } = self.plan.settings;
             let further = self.further();
@@ -410,42 +407,34 @@ impl LbfgsSummary<'_> {
             (_, true) => "converged)",
             _ => "not converged)",
         });
-        report.add("converged", t.converged);
-        report.add("stopped", t.stopped);
-        report.add("resumed_at", t.resumed_at);
-        report.add("tries", t.tries);
-        report.add("workers", self.plan.settings.workers);
-        report.add("one_class", self.one_class.is_some());
-        report.add("bad_lines", self.loaded.bad_lines.count);
-        put_test(&mut report, self.test.as_ref());
-        match self.nonzero {
-            Some(nonzero) => {
-                report.line("weights");
-                report.show("nonzero", nonzero, " are not 0");
-            }
-            None => report.add("nonzero", Value::Null),
+        report.add_all(json!({
+            "loss": t.loss, "gradient": t.slope, "mean_gradient": t.mean_slope(), "tries": t.tries,
+            "resumed_at": t.resumed_at, "converged": t.converged, "stopped": t.stopped,
+            "workers": self.plan.settings.workers, "one_class": self.one_class.is_some(),
+            "bad_lines": self.loaded.bad_lines.count, "nonzero": self.nonzero,
+        }));
+        put_line(&mut report, "test", "test_", self.test.as_ref(), true);
+        if let Some(nonzero) = self.nonzero {
+            report.line("weights");
+            report.show("nonzero", nonzero, " are not 0");
         }
         put_size(&mut report, "table", stats.rows, stats.bytes);
         report
     }
 }
 
-fn failure(error: LbfgsError) -> Failure {
-    match error {
-        LbfgsError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
-        LbfgsError::Backend(error) => failure::backend_failure(error),
-        LbfgsError::Read(_) | LbfgsError::Memory { .. } | LbfgsError::NotFinite(_) => {
-            Failure::new(INPUT, error.to_string())
-        }
-        LbfgsError::WorkerLost { .. } | LbfgsError::WorkerLeft { .. } | LbfgsError::ChiefLost { .. } => {
-            Failure::new(PEER, error.to_string())
-        }
-        error => Failure::new(SYSTEM, error.to_string()),
-    }
-}
-
 impl From<LbfgsError> for Failure {
     fn from(error: LbfgsError) -> Failure {
-        failure(error)
+        match error {
+            LbfgsError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
+            LbfgsError::Backend(error) => error.into(),
+            LbfgsError::Read(_) | LbfgsError::Memory { .. } | LbfgsError::NotFinite(_) => {
+                Failure::new(INPUT, error.to_string())
+            }
+            LbfgsError::WorkerLost { .. } | LbfgsError::WorkerLeft { .. } | LbfgsError::ChiefLost { .. } => {
+                Failure::new(PEER, error.to_string())
+            }
+            error => Failure::new(SYSTEM, error.to_string()),
+        }
     }
 }

@@ -1,26 +1,28 @@
 //! `gannet train --model lr`: in this process, and what its workers share with that.
 
-use crate::failure::{Failure, backend_failure, train_failure};
+use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr::TABLE;
+use crate::model::notes::Notes;
 use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::report::training::Results;
-use crate::report::{models, warnings};
+use crate::report::warnings;
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, settings};
 use crate::server::store;
 use crate::signals;
-use crate::train::ending::{Learned, ended_early};
+use crate::train::ending::{ended_early, save_and_report};
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
 use gannet::table::Admission;
 use gannet::train::models::{Fitted, Objective};
 use gannet::train::{Backend, Embedded, FlatTable, Options, Progress, Share, StepReport, train_watched};
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -44,16 +46,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
                 run.scale(&mut options.data, options.test.as_mut());
             }
             let id = run.as_ref().map(LocalRun::id);
-            let mut backend = Embedded::open_in(id, &store, &schema, (1, 1)).map_err(backend_failure)?;
+            let mut backend = Embedded::open_in(id, &store, &schema, (1, 1))?;
             let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
-            backend.close().map_err(backend_failure)?;
+            backend.close()?;
             ended_early(trained.stopped, trained.examples)?;
             run.map_or(Ok(()), |run| run.finish(trained.rows))
         }
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
-            let mut backend = FlatTable::within(&schema, limit).map_err(backend_failure)?;
+            let mut backend = FlatTable::within(&schema, limit)?;
             alone::none(&args.job)?;
             let account = Account::default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
@@ -90,14 +92,14 @@ pub fn learn<B: Backend>(
     metrics.add(move |page| shared.tell(page));
     let mut progress = |p: &Progress| {
         training.progress(p);
-        display.update(p, args.epochs);
+        display.update_lr(p, args.epochs);
         on_progress(p);
     };
     let mut watch = |step: &StepReport<'_>, mut backend: &mut B| validator.step(step, &mut backend);
     let trained = train_watched(options, backend, stop, &mut progress, &mut watch);
     display.finish();
     validator.failed()?;
-    let trained = trained.map_err(train_failure)?;
+    let trained = trained?;
     training.finish(&trained, args.epochs);
     warnings::warn_of_bad_lines(&trained.bad_lines);
     Ok(trained.into())
@@ -111,10 +113,6 @@ pub fn finish<B: Backend>(
     account: &Account,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let learned = Learned::of(args, &trained.of, &account.missing);
-    let saved = learned.save(args, |folder, notes| lr::save(folder, backend, notes))?;
-    models::warn_of_quality(&trained.of);
-    trained.print(args, account, &[], validations);
-    saved.print(args, trained.of.stopped);
-    Ok(())
+    let save = |folder: &Path, notes: &Notes<'_>| lr::save_lr(folder, backend, notes);
+    save_and_report(args, (trained, account), save, &[], validations)
 }

@@ -1,10 +1,11 @@
 //! A worker of a job that trains logistic regression.
 
-use crate::failure::{Failure, backend_failure, train_failure};
+use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::job::{cache, check, sync, wire};
 use crate::report::account::Account;
-use crate::report::training::{Results, measured};
+use crate::report::measures::measured;
+use crate::report::training::Results;
 use crate::report::warnings;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
@@ -25,14 +26,14 @@ use serde_json::Value;
 const DEPTH: usize = 1;
 
 /// Runs a worker. With `client` its data comes from a client, which then evaluates and saves.
-pub fn run(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> {
+pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> {
     let job = &args.job;
-    check::check(job)?;
+    check::check_job(job)?;
     let schema = options::schema(args)?;
     let share = share(args);
     let is_chief = job.task_index == 0 && client.is_none();
     let mut options = options::options(args, share, may_test(args, is_chief))?;
-    let push = PushContent::choose(options.push, &schema).map_err(backend_failure)?;
+    let push = PushContent::choose(options.push, &schema)?;
     options.push = Some(push);
     let damped = sync::is_damped(job, push)?;
     let wire = wire::of_training(args, push)?;
@@ -83,10 +84,10 @@ impl Learner for LrLearner {
         } else {
             RemoteBackend::open(worker, &self.schema, DEPTH)
         };
-        let mut backend = backend.map_err(backend_failure)?;
-        backend.set_wire_type(self.wire).map_err(backend_failure)?;
+        let mut backend = backend?;
+        backend.set_wire_type(self.wire)?;
         if let Some(cache) = self.cache {
-            backend.cache(Read::State, cache).map_err(backend_failure)?;
+            backend.cache(Read::State, cache)?;
         }
         let table = backend.table();
         if let Some(run) = run
@@ -96,7 +97,7 @@ impl Learner for LrLearner {
         }
         // A single asynchronous worker has nobody to keep step with.
         if own.sync.workers > 1 || own.sync.mode != SyncMode::Asp {
-            backend.join(own.sync).map_err(backend_failure)?;
+            backend.join(own.sync)?;
         }
         Ok(backend)
     }
@@ -127,7 +128,7 @@ impl Learner for LrLearner {
         backend: &'t mut RemoteBackend<Transports>,
     ) -> Result<(&'t mut Worker<Transports>, TableId), Failure> {
         let table = backend.table();
-        backend.leave().map_err(backend_failure)?;
+        backend.leave()?;
         backend.worker().close_pusher(table)?;
         Ok((backend.worker(), table))
     }
@@ -140,8 +141,8 @@ impl Learner for LrLearner {
     ) -> Result<(), Failure> {
         let of = &mut trained.of;
         let tested = test_at_end(test.as_ref(), &mut of.stopped, |data| evaluate(data, backend));
-        of.test = tested.map_err(train_failure)?.map(measured);
-        let stats = backend.stats().map_err(backend_failure)?;
+        of.test = tested?.map(measured);
+        let stats = backend.stats()?;
         (of.rows, of.bytes) = (stats.rows, stats.bytes);
         Ok(())
     }

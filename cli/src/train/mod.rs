@@ -20,17 +20,18 @@ use crate::job::backups::Membership;
 use crate::job::{backups, check, end, wire};
 use crate::model::{row_type, warm_start};
 use crate::server::{Serving, store};
+use crate::train::lr_worker::run_lr_worker;
 use crate::{launched, server};
 
 /// Runs the command.
-pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
+pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     tasks::settle(&mut args);
-    places::check(&args, launched::is_launched())?;
+    places::check_places(&args, launched::is_launched())?;
     let lbfgs = lbfgs::is_chosen(&args)?;
-    warm_start::check(&args, lbfgs)?;
-    wire::check(&args, lbfgs)?;
-    row_type::check(&args, lbfgs)?;
+    warm_start::check_warm_flags(&args, lbfgs)?;
+    wire::check_wire(&args, lbfgs)?;
+    row_type::check_row_type(&args, lbfgs)?;
     store::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => feed::client::client(&mut args),
@@ -39,7 +40,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
         None if args.model.model == ModelName::Lr => lr::embedded(&args),
         None => models::embedded::embedded(&args),
         Some(JobName::Ps) => {
-            check::check(&args.job)?;
+            check::check_job(&args.job)?;
             let serving = Serving {
                 listen: args.job.listen.as_deref().unwrap_or_else(|| backups::listens_at(&args.job)),
                 threads: args.threads,
@@ -60,7 +61,7 @@ pub fn run(mut args: TrainArgs) -> Result<(), Failure> {
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
-        Some(JobName::Worker) if args.model.model == ModelName::Lr => lr_worker::run(&args, None),
+        Some(JobName::Worker) if args.model.model == ModelName::Lr => run_lr_worker(&args, None),
         Some(JobName::Worker) => models::worker::worker(&args),
     }
 }

@@ -1,6 +1,6 @@
 //! The options of a training, and checks before it begins.
 
-use crate::failure::{Failure, backend_failure};
+use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::input;
 use crate::job::sync;
@@ -52,7 +52,7 @@ const MODEL_BATCH: u32 = 256;
 fn batch(args: &TrainArgs, push: Option<PushContent>) -> Result<usize, Failure> {
     const GRADIENTS: usize = 256;
     const REPLAY_IN_A_JOB: usize = 2048;
-    let push = PushContent::choose(push, &schema(args)?).map_err(backend_failure)?;
+    let push = PushContent::choose(push, &schema(args)?)?;
     Ok(match (args.batch, &args.job.job_name) {
         (Some(batch), _) => batch as usize,
         (None, Some(_)) if push == PushContent::Replay => REPLAY_IN_A_JOB,

@@ -81,7 +81,7 @@ const OF_LBFGS: [&str; 5] = ["--history", "--max-iter", "--tolerance", "--data-m
 
 /// Refuses flags that have no effect in this process. `is_launched`: all processes of the job have the same flags, so
 /// flags of the other role are none.
-pub fn check(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
+pub fn check_places(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
     let job = &args.job;
     roles::check_role(args)?;
     if args.data.is_empty() && job.job_name != Some(Ps) && job.data_server.feed.is_none() {

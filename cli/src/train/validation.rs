@@ -1,14 +1,15 @@
 //! `--validate-every` and `--save-secs`: validates and saves between the steps of a training.
 
-use crate::failure::{Failure, train_failure};
+use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::input;
 use crate::model::lr;
 use crate::model::notes::Notes;
-use crate::report::measures::{in_words, put};
+use crate::report::measures::put_quality;
+use crate::report::numbers::Numbers;
 use gannet::train::models::{Measured, Objective};
 use gannet::train::{Backend, Data, ReadError, StepReport, TrainError, evaluate};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ impl<B: Backend> ModelInTraining for &mut B {
     }
 
     fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
-        lr::save(folder, *self, notes)
+        lr::save_lr(folder, *self, notes)
     }
 }
 
@@ -101,19 +102,22 @@ impl<'a> Validator<'a> {
         let measured = match model.score(test) {
             // A signal that ends the wait for the test set does not discard the model.
             Err(TrainError::Read(ReadError::Stopped { .. })) => return Ok(ControlFlow::Break(())),
-            measured => measured.map_err(train_failure)?,
+            measured => measured?,
         };
         let (mass, loss) = (step.mass - self.before.0, step.loss - self.before.1);
         self.before = (step.mass, step.loss);
         let (number, loss) = (step.number, self.task.mean(loss / mass));
-        let mut object = Map::new();
-        object.insert("step".into(), json!(number));
-        object.insert("loss".into(), json!(loss));
-        put(&mut object, "validation_", measured.as_ref());
-        self.validations.push(Value::Object(object));
+        let mut report = Numbers::default();
+        report.words("step ");
+        report.show("step", number, "  loss ");
+        report.show_float("loss", loss, 6, "  validation ");
+        put_quality(&mut report, "validation_", measured.as_ref(), false);
+        if measured.is_none() {
+            report.words("no example has a label");
+        }
+        self.validations.push(report.object());
         if !self.args.json {
-            let words = measured.as_ref().map_or_else(|| "no example has a label".to_owned(), in_words);
-            say!("step {number}  loss {loss:.6}  validation {words}");
+            report.print(false);
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -1,8 +1,8 @@
 //! What servers and workers count while they run, and how metrics are written. Each block of counters has one thread
 //! that adds to it, with plain stores, on cache lines of its own. A reader reads all blocks and adds the numbers up.
 //!
-//! The `tell` function of a block writes each counter with its name and meaning. So a new counter is a field, a line
-//! there, and a row of the table in docs/metrics.md. A test compares that table with what is written.
+//! The `tell` function of a block writes each counter with its name and meaning. So a new counter is a field and a line
+//! there. The page of metrics is made from what processes report (scripts/book/metrics.py).
 
 use gannet_core::Applied;
 use std::sync::atomic::AtomicU64;

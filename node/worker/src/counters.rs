@@ -144,27 +144,31 @@ impl WorkerCounters {
 
     fn write_links(&self, sink: &mut dyn MetricsSink) {
         let mut counter = |name, help, count: &Count| sink.counter(name, help, &[], count.get() as f64);
-        counter("gannet_worker_requests_total", "Requests posted, resends included.", &self.frames_sent);
+        counter("gannet_worker_requests_total", "Requests sent, resends included.", &self.frames_sent);
         counter("gannet_worker_answers_total", "Answers received.", &self.frames_received);
         counter("gannet_worker_sent_bytes_total", "Payload bytes of requests.", &self.bytes_sent);
         counter("gannet_worker_received_bytes_total", "Payload bytes of rows.", &self.bytes_received);
-        counter("gannet_worker_resends_total", "Requests posted again after a link was lost.", &self.resends);
+        counter("gannet_worker_resends_total", "Requests sent again after a lost link.", &self.resends);
         counter("gannet_worker_lost_links_total", "Links lost.", &self.links_lost);
         counter(
             "gannet_worker_credit_waits_total",
-            "Times that a request waited because the link's credit was used up.",
+            "How often a request waited because the open ones had used up the credit.",
             &self.credit_waits,
         );
         counter("gannet_worker_pings_total", "Pings sent over quiet links.", &self.pings);
-        counter("gannet_worker_reconnects_total", "Links made again.", &self.reconnects);
+        counter("gannet_worker_reconnects_total", "Links opened again.", &self.reconnects);
     }
 
     fn write_rows(&self, sink: &mut dyn MetricsSink) {
-        let near = "Rows of pulls that read one-sidedly: read by the worker itself, or requested.";
+        let near = "Rows of pulls from a server whose memory the worker can read (shared memory, RDMA). read: \
+             read there. asked: requested, because the row was not found so, or because an own push to it \
+             is not acknowledged. Rows of chunks that were not to be read, because requests cost less, do \
+             not count.";
         for (how, count) in [("read", &self.near_rows), ("asked", &self.near_requested_rows)] {
             sink.counter("gannet_worker_near_rows_total", near, &[("how", how)], count.get() as f64);
         }
-        let cached = "Rows of pulls through a cache: answered by it, unchanged at the server, or sent.";
+        let cached = "Rows of pulls through a cache (--cache-bytes): had: cached and fresh enough; same: the server \
+             said that it has not changed; sent: the server sent it.";
         let sent = self.cache_requested.get().saturating_sub(self.cache_same.get());
         for (how, count) in [("had", self.cache_hits.get()), ("same", self.cache_same.get()), ("sent", sent)]
         {
@@ -172,33 +176,36 @@ impl WorkerCounters {
         }
         sink.counter(
             "gannet_worker_cache_refreshed_rows_total",
-            "Cached rows that servers sent without a request, because they had changed.",
+            "Rows of the cache that servers refreshed by themselves (--active-pull).",
             &[],
             self.cache_refreshed.get() as f64,
         );
         for (outcome, count) in self.pushed.named() {
             sink.counter(
                 "gannet_worker_pushed_rows_total",
-                "Rows of acknowledged pushes, by outcome.",
+                "Rows of acknowledged pushes: applied; duplicate (a resend, not applied again); not_finite \
+                 (NaN, infinite or beyond the row type, dropped); not_admitted (not created).",
                 &[("outcome", outcome)],
                 count.get() as f64,
             );
         }
         sink.counter(
             "gannet_worker_late_rows_total",
-            "Rows of pushes that arrived after their synchronous step had been applied without them: dropped.",
+            "Rows of this worker's pushes that came too late for their synchronous step.",
             &[],
             self.late_rows.get() as f64,
         );
         sink.counter(
             "gannet_worker_rounded_by_chance_rows_total",
-            "Rows of pushes as f16 that were rounded by chance: no memory was left for their rounding errors.",
+            "Rows of pushes as f16 (--wire f16) that were rounded by chance, because the memory for \
+             rounding errors was full.",
             &[],
             self.rounded_by_chance.get() as f64,
         );
         sink.counter(
             "gannet_worker_wide_pushes_total",
-            "Pushes that travelled as f32 instead of f16: a gradient was not finite or too large.",
+            "Pushes under --wire f16 that travelled as f32, because a gradient was too large or not \
+             finite.",
             &[],
             self.wide_pushes.get() as f64,
         );
@@ -207,14 +214,16 @@ impl WorkerCounters {
     fn write_times(&self, sink: &mut dyn MetricsSink) {
         sink.counter(
             "gannet_worker_waited_seconds_total",
-            "Time in which a call waited for servers.",
+            "Time in calls that wait for servers and handle their answers; if it grows by almost 1 a \
+             second, the servers or the network are the bottleneck.",
             &[],
             Duration::from_nanos(self.waited_nanos.get()).as_secs_f64(),
         );
         for (kind, took) in [("pull", &self.pull_took), ("push", &self.push_took)] {
             sink.histogram(
                 "gannet_worker_round_trip_seconds",
-                "Time from the start of a pull or push until its last answer was handled.",
+                "Time from the start of a pull or push until its last answer is handled. A worker handles \
+                 answers only while it waits or sends, so the time in which it learns counts too.",
                 &[("kind", kind)],
                 &took.read(),
             );
@@ -225,7 +234,7 @@ impl WorkerCounters {
             let steps = if steps == STALENESS_BUCKETS { format!("{steps}+") } else { steps.to_string() };
             sink.counter(
                 "gannet_worker_pulls_by_staleness_total",
-                "Pulls, by how many steps the slowest worker was behind their clock.",
+                "Pulls by staleness: how many steps the slowest worker was behind; 64+ for all larger ones.",
                 &[("steps", &steps)],
                 pulls as f64,
             );
@@ -234,24 +243,24 @@ impl WorkerCounters {
 
     fn write_in_flight(&self, sink: &mut dyn MetricsSink) {
         let mut gauge = |name, help, count: &Count| sink.gauge(name, help, &[], count.get() as f64);
-        gauge("gannet_worker_links", "Links that exist.", &self.links);
-        gauge("gannet_worker_cached_rows", "Rows in the cache.", &self.cache_rows);
+        gauge("gannet_worker_links", "Open links to server threads.", &self.links);
+        gauge(
+            "gannet_worker_cached_rows",
+            "Rows in the cache; 0 while pulls go past it (--cache-use auto).",
+            &self.cache_rows,
+        );
         gauge(
             "gannet_worker_links_wanted",
-            "Threads of all servers. There should be a link to each.",
+            "Server threads known so far; with fewer links than this the worker waits or connects.",
             &self.links_wanted,
         );
-        gauge(
-            "gannet_worker_clock",
-            "The clock of a worker that keeps step with others: the steps it has made.",
-            &self.clock,
-        );
-        gauge("gannet_worker_pulls_in_flight", "Pulls begun and not finished.", &self.pulls);
-        gauge("gannet_worker_pushes_in_flight", "Pushes not wholly acknowledged.", &self.pushes);
+        gauge("gannet_worker_clock", "Step number of a worker under ssp or bsp.", &self.clock);
+        gauge("gannet_worker_pulls_in_flight", "Pulls started and not finished.", &self.pulls);
+        gauge("gannet_worker_pushes_in_flight", "Pushes not completely acknowledged.", &self.pushes);
         gauge("gannet_worker_bytes_in_flight", "Bytes of requests and answers in flight.", &self.bytes);
         gauge(
             "gannet_worker_staleness",
-            "Own pushes that the rows of the last pull did not include.",
+            "Own pushes that were missing in the rows of the last pull.",
             &self.staleness,
         );
     }

@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr;
 use crate::report::account::Account;
+use crate::report::measures::measured;
 use crate::report::progress::ProgressDisplay;
 use crate::runs::in_run::InRun;
 use crate::runs::{in_run, settings};
@@ -18,7 +19,7 @@ use crate::train::feed::reading;
 use crate::train::feed::roles::check_model;
 use crate::train::validation::Validator;
 use crate::train::{ending, options, tasks};
-use crate::{failure, security, signals};
+use crate::{security, signals};
 use gannet::job::{DataServerConfig, FeedStatus, JobStatus, forget_job};
 use gannet::runs::{RunMember, RunSetting};
 use gannet::train::models::Objective;
@@ -47,10 +48,10 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
     let (args, job) = (&*args, &args.job);
-    check::check(job)?;
+    check::check_job(job)?;
     let schema = options::schema(args)?;
     let mut options = options::options(args, Share::ALL, true)?;
-    let push = PushContent::choose(options.push, &schema).map_err(failure::backend_failure)?;
+    let push = PushContent::choose(options.push, &schema)?;
     tasks::are_wanted(args, &options)?;
     options::preflight(args, &options, &schema)?;
     let Offer { config, settings, format, columns } = offer(args, &options)?;
@@ -94,7 +95,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
             false => RemoteBackend::open(worker, &schema, 0),
         };
         let account = run.account();
-        let rows = job.run(&mut opened.map_err(failure::backend_failure)?, &account)?;
+        let rows = job.run(&mut opened?, &account)?;
         run.finish(rows, &account)
     });
     drop(job);
@@ -221,9 +222,8 @@ impl ServedJob<'_> {
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
         let mut stopped = job.is_none();
         let test = self.options.test.as_ref();
-        let test = test_at_end(test, &mut stopped, |data| evaluate(data, backend));
-        let test = test.map_err(failure::train_failure)?;
-        let stats = backend.stats().map_err(failure::backend_failure)?;
+        let test = test_at_end(test, &mut stopped, |data| evaluate(data, backend))?.map(measured);
+        let stats = backend.stats()?;
         let examples = job.as_ref().map_or(0, |job| job.examples);
         let learned = Learned {
             examples,
@@ -235,7 +235,7 @@ impl ServedJob<'_> {
             intercept: !self.args.no_intercept,
             missing: &[],
         };
-        let saved = learned.save(self.args, |folder, notes| lr::save(folder, backend, notes))?;
+        let saved = learned.save(self.args, |folder, notes| lr::save_lr(folder, backend, notes))?;
         if !stopped {
             // The last report of each worker has its final numbers.
             wait_for_workers(self.status, self.timeout);
@@ -355,6 +355,6 @@ impl ServedJob<'_> {
             ..Progress::default()
         };
         self.training.progress(&progress);
-        display.update(&progress, job.epochs);
+        display.update_lr(&progress, job.epochs);
     }
 }

@@ -1,12 +1,12 @@
 //! The results of a job whose data a client sent.
 
 use crate::report::account::Account;
-use crate::report::measures::put_test;
+use crate::report::measures::put_line;
 use crate::report::numbers::Numbers;
 use crate::report::words::put_size;
 use gannet::job::{JobStatus, Member, ServedBytes, WorkerState};
 use gannet::storage::Stats;
-use gannet::train::Quality;
+use gannet::train::models::Measured;
 use serde_json::{Value, json};
 
 /// Sums the reports of all workers: examples, their mean loss, examples a second.
@@ -26,7 +26,7 @@ pub struct JobOutcome {
     pub job: Option<JobStatus>,
     pub seconds: f64,
     pub stopped: bool,
-    pub test: Option<Quality>,
+    pub test: Option<Measured>,
     pub stats: Stats,
     pub transport: String,
     pub served: ServedBytes,
@@ -55,7 +55,7 @@ impl JobOutcome {
             }
             None => report.add("logloss", Value::Null),
         }
-        put_test(&mut report, test.as_ref());
+        put_line(&mut report, "test", "test_", test.as_ref(), true);
         put_size(&mut report, "table", stats.rows, stats.bytes);
         report.line("fed");
         report.words(format_args!("{} bytes in {} answers", served.bytes, served.requests));
@@ -64,10 +64,10 @@ impl JobOutcome {
             let (progress, dead) = (&member.progress, member.state == WorkerState::Dead);
             json!({ "worker": member.incarnation.rank, "examples": progress.examples, "logloss": progress.loss, "dead": dead })
         };
-        report.add("workers", job.iter().flat_map(|job| &job.members).map(worker).collect::<Vec<_>>());
-        report.add("tasks", job.map(|job| job.tasks));
-        report.add("tasks_done", job.map(|job| job.tasks_done));
-        report.add("stopped", *stopped);
+        report.add_all(json!({
+            "tasks": job.map(|job| job.tasks), "tasks_done": job.map(|job| job.tasks_done), "stopped": stopped,
+            "workers": job.iter().flat_map(|job| &job.members).map(worker).collect::<Vec<_>>(),
+        }));
         if let Some(validations) = validations {
             report.add("validations", validations);
         }

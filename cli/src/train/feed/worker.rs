@@ -6,7 +6,7 @@ use crate::job::{check, connection};
 use crate::train::feed::data_client::DataClient;
 use crate::train::feed::reading::take_over;
 use crate::train::feed::roles;
-use crate::train::lr_worker;
+use crate::train::lr_worker::run_lr_worker;
 use gannet::WorkerConfig;
 use gannet::job::DataLink;
 
@@ -14,7 +14,7 @@ use gannet::job::DataLink;
 pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     roles::check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
-    check::check(&args.job)?;
+    check::check_job(&args.job)?;
     let line = connection::line(&args.job, None)?;
     let client = args.job.data_server.feed.clone().unwrap_or_default();
     let own = WorkerConfig { servers: vec![client.clone()], ..line.config.clone() };
@@ -33,5 +33,5 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
     }
     let sync = &mut args.job.sync;
     sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
-    lr_worker::run(args, Some(DataClient { link, plan, line }))
+    run_lr_worker(args, Some(DataClient { link, plan, line }))
 }

@@ -1,6 +1,6 @@
 //! `gannet train --model` of any model but logistic regression, in this process.
 
-use crate::failure::{Failure, backend_failure};
+use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::metrics::Metrics;
 use crate::model::shape::Shape;
@@ -31,7 +31,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let push = push_of(&options, &*model).map_err(backend_failure)?;
+    let push = push_of(&options, &*model)?;
     // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
     // process are faster.
     let is_flat = args.job.data_dir.is_none() && model.sparse().admission == Admission::All;
@@ -58,7 +58,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let mut tables = tables.with_incarnation(1 + shape.generation);
     let fitted = train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
-    tables.close().map_err(backend_failure)?;
+    tables.close()?;
     ended_early(fitted.stopped, fitted.examples)?;
     run.map_or(Ok(()), |run| run.finish(fitted.rows))
 }

@@ -1,6 +1,6 @@
 //! Learns a model of tables, saves it, and prints the report.
 
-use crate::failure::{Failure, train_failure};
+use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::metrics::Metrics;
 use crate::metrics::training::FitTraining;
@@ -12,7 +12,7 @@ use crate::report::models;
 use crate::report::progress::ProgressDisplay;
 use crate::report::training::Results;
 use crate::report::warnings::warn_of_bad_lines;
-use crate::train::ending::Learned;
+use crate::train::ending::save_and_report;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
 use gannet::train::models::{Fitting, Measured, Model, fit_watched, score};
@@ -41,7 +41,7 @@ pub fn learn<T: Tables>(
         if let Some(in_job) = in_job {
             in_job.report_progress(f.examples, f.loss, f.seconds);
         }
-        models::progress(&mut display, f, args.epochs, task);
+        display.update_model(f, args.epochs, task);
     };
     let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
         validator.step(step, &mut InTables { model, shape, tables })
@@ -49,7 +49,7 @@ pub fn learn<T: Tables>(
     let fitted = fit_watched(options, model, tables, stop, &mut progress, &mut watch);
     display.finish();
     validator.failed()?;
-    let fitted = fitted.map_err(train_failure)?;
+    let fitted = fitted?;
     training.finish(&fitted, args.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
     Ok(fitted.into())
@@ -68,7 +68,7 @@ impl<T: Tables> ModelInTraining for InTables<'_, T> {
     }
 
     fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
-        tables::save(folder, self.shape, self.model, self.tables, notes)
+        tables::save_tables(folder, self.shape, self.model, self.tables, notes)
     }
 }
 
@@ -81,10 +81,7 @@ pub fn finish<T: Tables>(
     (trained, account): (&Results, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let learned = Learned::of(args, &trained.of, &account.missing);
-    let saved = learned.save(args, |folder, notes| tables::save(folder, shape, model, tables, notes))?;
-    models::warn_of_quality(&trained.of);
-    trained.print(args, account, &models::weights(model, tables, &trained.of)?, validations);
-    saved.print(args, trained.of.stopped);
-    Ok(())
+    let weights = models::weights(model, tables, &trained.of)?;
+    let save = |folder: &Path, notes: &Notes<'_>| tables::save_tables(folder, shape, model, tables, notes);
+    save_and_report(args, (trained, account), save, &weights, validations)
 }

@@ -1,6 +1,6 @@
 //! `gannet train --model lda`: topics of documents, and their words.
 
-use crate::failure::{Failure, backend_failure, train_failure};
+use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::job::check;
 use crate::metrics::Metrics;
@@ -121,9 +121,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
     let sampled = sample(&options, model, &mut tables, &stop, args, &metrics)?;
-    let rows = tables.stats(0).map_err(backend_failure)?.rows;
+    let rows = tables.stats(0)?.rows;
     finish(args, &of, &mut tables, (&sampled, &account), 1)?;
-    tables.close().map_err(backend_failure)?;
+    tables.close()?;
     ended_early(sampled.stopped, sampled.documents)?;
     run.map_or(Ok(()), |run| run.finish(rows))
 }
@@ -131,7 +131,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 /// Samples as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
-    check::check(job)?;
+    check::check_job(job)?;
     let model = topic_model(args)?;
     let options = documents(args, share(args))?;
     refuse_tasks(args, &options)?;
@@ -199,7 +199,7 @@ impl Learner for TopicModel {
         &self,
         tables: &'t mut RemoteTables<Transports>,
     ) -> Result<(&'t mut Worker<Transports>, TableId), Failure> {
-        tables.close_pusher().map_err(backend_failure)?;
+        tables.close_pusher()?;
         let table = tables.id(0);
         Ok((tables.worker(), table))
     }
@@ -210,7 +210,7 @@ impl Learner for TopicModel {
         (_, rows): &mut (Sampled, u64),
         _: Option<Data>,
     ) -> Result<(), Failure> {
-        *rows = tables.stats(0).map_err(backend_failure)?.rows;
+        *rows = tables.stats(0)?.rows;
         Ok(())
     }
 
@@ -269,7 +269,7 @@ fn sample<T: Tables>(
         });
     });
     display.finish();
-    let sampled = sampled.map_err(train_failure)?;
+    let sampled = sampled?;
     warn_of_bad_lines(&sampled.bad_lines);
     Ok(sampled)
 }
@@ -286,7 +286,7 @@ fn finish<T: Tables>(
     // If the sampling was stopped, some workers may not have written their part of the counts.
     let topics = match sampled.stopped {
         true => None,
-        false => Some(model.topics(tables, workers, sampled.words, WORDS_SHOWN).map_err(backend_failure)?),
+        false => Some(model.topics(tables, workers, sampled.words, WORDS_SHOWN)?),
     };
     let learned = Learned {
         examples: sampled.documents,
@@ -298,14 +298,19 @@ fn finish<T: Tables>(
         intercept: false,
         missing: &account.missing,
     };
-    let saved = learned.save(args, |folder, notes| save(folder, model, tables, notes))?;
+    let saved = learned.save(args, |folder, notes| save_topics(folder, model, tables, notes))?;
     print(args, (sampled, account), topics.as_ref(), names);
     saved.print(args, sampled.stopped);
     Ok(())
 }
 
 /// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
-fn save<T: Tables>(folder: &Path, model: &Lda, tables: &mut T, notes: &Notes<'_>) -> Result<u64, Failure> {
+fn save_topics<T: Tables>(
+    folder: &Path,
+    model: &Lda,
+    tables: &mut T,
+    notes: &Notes<'_>,
+) -> Result<u64, Failure> {
     let [words, topics, _] = model.schemas();
     saves::keep_previous(folder)?;
     let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
@@ -339,9 +344,9 @@ fn print(
     report.show_float("tokens_per_second", speed, 0, " tokens/s (");
     report.show("transport", transport.as_str(), ")");
     put_staleness(&mut report, &sampled.pulls_by_staleness);
-    report.add("format", sampled.format);
-    report.add("bad_lines", sampled.bad_lines.count);
-    report.add("stopped", sampled.stopped);
+    report.add_all(json!({
+        "format": sampled.format, "bad_lines": sampled.bad_lines.count, "stopped": sampled.stopped,
+    }));
     put_topics(&mut report, topics, name);
     account.put(&mut report);
     report.print(args.json);

@@ -1,6 +1,6 @@
 //! A worker of a job that trains a model other than logistic regression.
 
-use crate::failure::{Failure, backend_failure, train_failure};
+use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::job::{check, wire};
 use crate::model::shape::Shape;
@@ -26,7 +26,7 @@ use serde_json::Value;
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
-    check::check(job)?;
+    check::check_job(job)?;
     if job.damping.damping.is_some() {
         return Err(Failure::input("--damping: works only with --model lr; leave it out"));
     }
@@ -36,7 +36,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let (model, shape) = model(args)?;
     let is_chief = job.task_index == 0;
     let mut options = options_of(args, &*model, share(args), may_test(args, is_chief))?;
-    let push = push_of(&options, &*model).map_err(backend_failure)?;
+    let push = push_of(&options, &*model)?;
     options.push = Some(push);
     let wire = wire::of_training(args, push)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
@@ -105,7 +105,7 @@ impl Learner for ModelLearner {
         &self,
         tables: &'t mut RemoteTables<Transports>,
     ) -> Result<(&'t mut Worker<Transports>, TableId), Failure> {
-        tables.close_pusher().map_err(backend_failure)?;
+        tables.close_pusher()?;
         let table = tables.id(0);
         Ok((tables.worker(), table))
     }
@@ -118,8 +118,8 @@ impl Learner for ModelLearner {
     ) -> Result<(), Failure> {
         let (model, fitted) = (&mut *self.model, &mut trained.of);
         let tested = test_at_end(test.as_ref(), &mut fitted.stopped, |data| score(data, model, tables));
-        fitted.test = tested.map_err(train_failure)?;
-        fitted.measure(&*self.model, tables).map_err(backend_failure)
+        fitted.test = tested?;
+        Ok(fitted.measure(&*self.model, tables)?)
     }
 
     fn report(

@@ -23,20 +23,23 @@ impl CutCounters {
     pub(crate) fn tell(&self, sink: &mut dyn MetricsSink) {
         sink.histogram(
             "gannet_server_cut_held_seconds",
-            "Time for which a thread held pushes back for a cut of a checkpoint.",
+            "Time for which a thread held pushes back for a cut of a checkpoint; a time for each cut and \
+             thread.",
             &[],
             &self.held.read(),
         );
         sink.histogram(
             "gannet_server_cut_slice_seconds",
-            "Uninterrupted time that a thread read rows of a cut between requests.",
+            "Uninterrupted time that a thread read rows of a cut between requests: how long a request may \
+             wait while a checkpoint is written.",
             &[],
             &self.slices.read(),
         );
         for (outcome, count) in [("written", &self.written), ("given_up", &self.given_up)] {
             sink.counter(
                 "gannet_server_cuts_total",
-                "Cuts that a thread has written whole, or that were given up before.",
+                "Cuts of a thread: written: all its rows are on the disk; given_up: the cut was given up \
+                 before.",
                 &[("outcome", outcome)],
                 count.get() as f64,
             );
@@ -51,7 +54,8 @@ impl CutCounters {
         );
         sink.gauge(
             "gannet_server_cut_saved_bytes",
-            "Bytes of rows that have changed since the cut and that no writer has taken yet.",
+            "Bytes of rows that have changed since the cut and that no writer has taken yet; pushes wait \
+             while they are too many.",
             &[],
             self.saved_bytes.get() as f64,
         );

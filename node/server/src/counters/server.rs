@@ -230,7 +230,7 @@ fn write_refused(refused: &[Count; Refusal::COUNT], sink: &mut dyn MetricsSink) 
     for (reason, count) in Refusal::names().zip(refused) {
         sink.counter(
             "gannet_server_refused_total",
-            "Requests and connections refused, by reason.",
+            "Requests and connections refused, by reason (docs/wire.md). Resends count again.",
             &[("reason", reason)],
             count.get() as f64,
         );
@@ -247,13 +247,13 @@ impl AcceptorCounters {
         );
         sink.counter(
             "gannet_server_dropped_connections_total",
-            "Connections that ended before they had a session: silent, invalid, or refused.",
+            "Connections that ended before they had a session: silent, not from Gannet, or refused.",
             &[],
             self.dropped.get() as f64,
         );
         sink.gauge(
             "gannet_server_greeting_connections",
-            "Connections whose greeting is not complete, or that wait for their thread.",
+            "Connections that have not finished their greeting, or wait for their thread.",
             &[],
             self.greeting.get() as f64,
         );
@@ -299,7 +299,8 @@ impl ThreadCounters {
             sink.counter("gannet_server_requests_total", "Requests handled, by kind.", &labels, requests);
             sink.histogram(
                 "gannet_server_request_seconds",
-                "Time from the receipt of a request until its answer is in the out queue, by kind.",
+                "Time from when a thread sees a request until its answer stands in the out queue; includes \
+                 waits for other links and for a full out queue.",
                 &labels,
                 &took,
             );
@@ -312,7 +313,7 @@ impl ThreadCounters {
         self.write_sizes(sink);
         sink.counter(
             "gannet_server_idle_seconds_total",
-            "Time that a thread had nothing to do.",
+            "Time that a thread had nothing to do. Near 0 in a second: it is the bottleneck.",
             &[("thread", thread)],
             Duration::from_nanos(self.idle_nanos.get()).as_secs_f64(),
         );
@@ -333,7 +334,7 @@ impl ThreadCounters {
         );
         counter(
             "gannet_server_silent_sessions_total",
-            "Sessions ended because the peer was silent for too long.",
+            "Sessions ended because the peer said nothing for too long.",
             &self.silent,
         );
         counter(
@@ -343,22 +344,22 @@ impl ThreadCounters {
         );
         counter(
             "gannet_server_overrun_sessions_total",
-            "Sessions ended because more requests were in flight than the credit allows.",
+            "Sessions ended because the peer had more requests open than its credit allows.",
             &self.overruns,
         );
         counter(
             "gannet_server_refused_sessions_total",
-            "Sessions refused because the thread had as many as it may.",
+            "Sessions refused because a thread had its maximum (--sessions-max).",
             &self.refused_sessions,
         );
         counter(
             "gannet_server_memory_waits_total",
-            "Times that a session waited for memory for its buffers.",
+            "How often a session waited for memory for its buffers.",
             &self.memory_waits,
         );
         counter(
             "gannet_server_full_queue_turns_total",
-            "Turns in which an answer found the out queue full.",
+            "Turns of a session in which the out queue had no space for an answer.",
             &self.full_turns,
         );
     }
@@ -366,52 +367,52 @@ impl ThreadCounters {
     /// What the sessions held at the last tick.
     fn write_sizes(&self, sink: &mut dyn MetricsSink) {
         let mut gauge = |name, help, value: u64| sink.gauge(name, help, &[], value as f64);
-        gauge("gannet_server_queued_bytes", "Bytes of answers not yet taken.", self.queued_bytes.get());
+        gauge("gannet_server_queued_bytes", "Bytes of answers in out queues.", self.queued_bytes.get());
         gauge(
             "gannet_server_full_queue_sessions",
-            "Sessions whose out queue is full.",
+            "Sessions whose out queue is full: nothing is read from them until peers read answers.",
             self.full_sessions.get(),
         );
         gauge(
             "gannet_server_parked_sessions",
-            "Sessions whose next request, or whose push, waits for other workers.",
+            "Sessions whose next request, or whose push, waits for other workers (ssp, bsp).",
             self.parked_sessions.get(),
         );
         gauge(
             "gannet_server_backups_joined",
-            "Backups that have all rows, over all threads. Workers wait for these.",
+            "Backups that have all rows, summed over the threads; workers wait for these.",
             self.backups_joined.get(),
         );
         gauge(
             "gannet_server_backup_queue_bytes",
-            "Bytes of commands and rows that backups have not acknowledged.",
+            "Bytes that backups have not acknowledged. Above 8 MiB a backup and thread pushes wait.",
             self.backup_queue_bytes.get(),
         );
         gauge(
             "gannet_server_backup_queue_commands",
-            "Commands that backups have not acknowledged.",
+            "Commands that backups have not acknowledged, summed over the backups.",
             self.backup_queue_commands.get(),
         );
         gauge(
             "gannet_server_backup_shards",
-            "Shards that the connected backups are to have.",
+            "Shards that the connected backups are to have, all tables and backups together.",
             self.backup_shards.get(),
         );
         gauge(
             "gannet_server_backup_shards_filled",
-            "Shards whose rows the connected backups were told.",
+            "Shards of these whose rows the backups were told. Fewer: a backup is being filled.",
             self.backup_shards_filled.get(),
         );
-        gauge("gannet_server_regions", "Parts of memory registered for READs.", self.regions.get());
-        gauge("gannet_server_keyset_bytes", "Bytes of keysets that are kept.", self.keyset_bytes.get());
+        gauge("gannet_server_regions", "Memory regions registered for READs.", self.regions.get());
+        gauge("gannet_server_keyset_bytes", "Bytes of stored keysets.", self.keyset_bytes.get());
         gauge(
             "gannet_server_kept_bytes",
-            "Bytes of pushes that are kept for synchronous steps, all tables together.",
+            "Bytes of pushes kept for synchronous steps, all tables together.",
             self.kept_bytes.get(),
         );
         gauge(
             "gannet_server_kept_limit_bytes",
-            "The most bytes that pushes kept for synchronous steps may take; part of --memory-limit.",
+            "The limit of bytes of pushes kept for synchronous steps, a part of --memory-limit.",
             self.kept_limit_bytes.get(),
         );
         gauge(
@@ -422,12 +423,12 @@ impl ThreadCounters {
         gauge("gannet_server_buffer_bytes", "Bytes of buffers that sessions hold.", self.buffer_bytes.get());
         gauge(
             "gannet_server_pinned_bytes",
-            "Bytes of rings pinned for sessions over RDMA.",
+            "Bytes of rings pinned for RDMA sessions (--rdma-memory is the limit).",
             self.pinned_bytes.get(),
         );
         gauge(
             "gannet_server_sessions_waiting_for_memory",
-            "Sessions that wait for memory for their buffers.",
+            "Sessions that wait for memory now.",
             self.sessions_waiting_for_memory.get(),
         );
     }
@@ -440,11 +441,24 @@ impl ThreadCounters {
             let labels = [("transport", *name)];
             let mut counter =
                 |name, help, count: &Count| sink.counter(name, help, &labels, count.get() as f64);
-            counter("gannet_server_received_bytes_total", "Bytes of requests handled.", &over.received_bytes);
-            counter("gannet_server_sent_bytes_total", "Bytes of answers queued.", &over.sent_bytes);
+            counter(
+                "gannet_server_received_bytes_total",
+                "Bytes of requests handled, heads included.",
+                &over.received_bytes,
+            );
+            counter(
+                "gannet_server_sent_bytes_total",
+                "Bytes of answers queued, heads included. One-sided reads do not count.",
+                &over.sent_bytes,
+            );
             let ended = over.ended.get();
             let open = over.begun.get().saturating_sub(ended) as f64;
-            sink.gauge("gannet_server_sessions", "Sessions that are open.", &labels, open);
+            sink.gauge(
+                "gannet_server_sessions",
+                "Open sessions by transport; a worker has one to each thread.",
+                &labels,
+                open,
+            );
         }
     }
 }
@@ -479,7 +493,7 @@ impl ServerCounters {
             thread.tell(&name, sink);
             sink.gauge(
                 "gannet_server_silent_seconds",
-                "Time since a thread last checked its time limits. Above 2 s it is stuck in something long.",
+                "Time since a thread last checked its time limits, which it does each second.",
                 &[("thread", &name)],
                 self.silent(thread).as_secs_f64(),
             );

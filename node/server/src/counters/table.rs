@@ -58,64 +58,65 @@ impl TableCounters {
         counter("gannet_table_pulled_rows_total", "Rows answered to pulls.", &self.pulled_rows);
         counter(
             "gannet_table_spared_rows_total",
-            "Rows of pulls that were not sent, because the worker's copy had not changed.",
+            "Rows of pulls that were not sent because the worker's copy is current.",
             &self.spared_rows,
         );
         counter(
             "gannet_table_delta_rows_total",
-            "Rows sent without a request: a worker has subscribed to them and they have changed.",
+            "Changed rows sent to workers that have subscribed to them (--active-pull).",
             &self.delta_rows,
         );
         counter("gannet_table_scanned_rows_total", "Rows answered to scans.", &self.scanned_rows);
         counter("gannet_table_pushed_parts_total", "Parts of pushes handled.", &self.parts);
         counter(
             "gannet_table_duplicate_parts_total",
-            "Parts of pushes that the shards had applied before, in part or whole, and did not apply again.",
+            "Parts that the shards had applied before, in part or whole; a lost link causes some.",
             &self.duplicate_parts,
         );
         for (outcome, count) in self.pushed.named() {
             sink.counter(
                 "gannet_table_pushed_rows_total",
-                "Rows of pushes, by outcome.",
+                "Rows of pushes: applied; duplicate (a resend, not applied again); not_finite (NaN, infinite \
+                 or beyond the row type, dropped); not_admitted (not created).",
                 &[labels[0], ("outcome", outcome)],
                 count.get() as f64,
             );
         }
         sink.counter(
             "gannet_table_late_rows_total",
-            "Rows of pushes that arrived after their synchronous step had been applied without them: dropped.",
+            "Rows of pushes that came after their synchronous step was applied without them: dropped.",
             &labels,
             self.late_rows.get() as f64,
         );
         sink.gauge(
             "gannet_table_kept_bytes",
-            "Bytes of pushes that wait for their synchronous step to be complete.",
+            "Bytes of pushes that wait until their synchronous step is complete.",
             &labels,
             self.kept_bytes.get() as f64,
         );
         sink.gauge("gannet_table_rows", "Live rows.", &labels, self.rows.get() as f64);
         sink.gauge(
             "gannet_table_bytes",
-            "Bytes of memory or disk: headers, indexes and rows.",
+            "Bytes of memory or disk: headers, indexes, rows.",
             &labels,
             self.bytes.get() as f64,
         );
         sink.histogram(
             "gannet_table_growth_seconds",
-            "Time that a serving thread spent without a break on making the table larger.",
+            "Uninterrupted time that a serving thread spent on growing the table.",
             &labels,
             &self.growth.read(),
         );
         sink.gauge(
             "gannet_table_growth_longest_seconds",
-            "The longest of these times.",
+            "The longest uninterrupted time that a serving thread spent on growing the table.",
             &[labels[0], ("thread", thread)],
             Duration::from_nanos(self.growth_longest_nanos.get()).as_secs_f64(),
         );
         for (by, count) in [("grower", &self.grown_by_grower), ("owner", &self.grown_by_owner)] {
             sink.counter(
                 "gannet_table_growth_steps_total",
-                "Steps by which the table grew, by the thread that prepared them: the grower in advance, or the serving thread.",
+                "Growth steps, by who prepared them: the grower ahead of time, or the owner itself.",
                 &[labels[0], ("by", by)],
                 count.get() as f64,
             );
