@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Collects the pages of the book into a folder, and makes those that list flags, times and source files: pages.py GANNET OUT.
+"""Collects the pages of the book into a folder, and makes those that list flags, times, frames and
+source files: pages.py GANNET OUT.
 
 scripts/book.sh calls it. The pages keep their places in the repository, so that links between them hold.
 """
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from html import escape
 
+from frames import page as frames
 from waits import waits
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -81,9 +83,11 @@ def main():
     (out / "docs" / "flags.md").write_text(flags(gannet))
     (out / "docs" / "code_map.md").write_text(code_map())
     (out / "docs" / "waits.md").write_text(waits())
+    (out / "docs" / "frames.md").write_text(frames())
     summary = (out / "docs" / "SUMMARY.md").read_text()
     summary = summary.replace("- [Metrics and logs]", "- [Flags](flags.md)\n- [Waits](waits.md)\n- [Metrics and logs]")
     summary = summary.replace("- [Inside each crate]", "- [Source files](code_map.md)\n- [Inside each crate]")
+    summary = summary.replace("- [Wire format](wire.md)", "- [Wire format](wire.md)\n- [Frames and messages](frames.md)")
     summary = re.sub(r"\]\((?!\.\./)", "](docs/", summary).replace("](../", "](")
     (out / "SUMMARY.md").write_text(summary)
     (out / "docs" / "SUMMARY.md").unlink()

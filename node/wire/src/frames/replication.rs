@@ -3,6 +3,8 @@
 frames! {
     /// Begins copies of shards, which are empty. Copies that have one of these shards end, or when the new ones are
     /// whole.
+    /// The server begins empty copies of another server's shards; older ones end. With `keeps` 1, whole ones end only
+    /// when the new ones are whole. Without shards: the table was dropped. Refused with 1, 4, 9, 10, 14.
     65 CopyFrame "copy" ToServer "`CopyV1`" {
         W0 "stream": stream: u64;
         W1 "epoch": /** Of the owner's place. */ epoch: u64;
@@ -13,6 +15,7 @@ frames! {
     66 CopiedFrame "copied" ToWorker "-" {}
 
     /// Commands for the copies of a stream.
+    /// The server applies commands to copies. After a refusal these copies are gone. Refused with 2, 10.
     67 CommandsFrame "commands" ToServer "commands" {
         W0 "stream": stream: u64;
         W1 "number": number: u64;
@@ -23,6 +26,7 @@ frames! {
     68 CommandsDoneFrame "commands done" ToWorker "-" {}
 
     /// Makes the copies of a server's shards their owner.
+    /// The server makes the copies of a server's shards their owner. Refused with 10, 14.
     69 PromoteFrame "promote" ToServer "-" {
         W0 "server; servers": server: u32, servers: u32;
         W1 "epoch": epoch: u64;
@@ -36,6 +40,8 @@ frames! {
 
 frames! {
     /// Tells a state of the scheduler's server that is not rows.
+    /// The server keeps a state of the scheduler's server. After a refusal these states are gone. Refused with 2, 4,
+    /// 10, 14.
     71 StateFrame "state" ToServer "a piece of `StateV1`" {
         W0 "stream": stream: u64;
         W1 "number": number: u64;

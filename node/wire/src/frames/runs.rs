@@ -2,6 +2,7 @@
 
 frames! {
     /// Asks for an incarnation above all that are known.
+    /// The server hands out an incarnation. Refused with 1, 2, 3, 6, 9, 16.
     55 AllocateFrame "allocate" ToServer "-" {
         W0 "floor": /** The incarnation must be above this number. */ floor: u64;
         W1 "look": /** Hand out no number: only answer the highest one that is known. */ look: bool;
@@ -14,6 +15,7 @@ frames! {
     }
 
     /// A request about a run.
+    /// The server answers for the registry of runs. Refused with 1, 2, 3, 5, 6, 9, 11, 16.
     59 RunFrame "run" ToServer "`RunRequestV1`" {}
 
     /// The answer to a request about a run.

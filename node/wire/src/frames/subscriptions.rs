@@ -27,6 +27,7 @@ impl Half for SubscribeFlags {
 
 frames! {
     /// Subscribes to rows: the server sends those that change, once a period.
+    /// The server sends changes of these rows from now on. Refused with 1, 2, 4, 9.
     45 SubscribeFrame "subscribe" ToServer "keys u64" {
         W0 "table; keys": table: u32, keys: u32;
         W1 "period ms; flags": period_ms: u32, flags: SubscribeFlags;
