@@ -11,7 +11,10 @@ frames! {
         W0 "credit requests": credit_requests: u64;
         W1 "credit bytes": credit_bytes: u64;
         W2 "silence ms": silence_ms: u64;
-        W3 "lease ms": lease_ms: u64;
+        W3 "lease ms":
+            /** The time of the server's leases; 0: it needs none. A worker reads rows without a request for at most a
+            sixteenth of it. */
+            lease_ms: u64;
     }
 
     /// The server refuses a request. The session goes on.

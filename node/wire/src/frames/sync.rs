@@ -22,7 +22,7 @@ frames! {
     30 TickedFrame "ticked" ToWorker "-" {
         W0 "table": table: u32;
         W1 "clock": clock: u64;
-        W2 "left": /** The workers that have left, one bit each. */ left: u64;
+        W2 "left": /** The workers that have left: one bit for each of the first 64. */ left: u64;
     }
 
     /// Not an answer: names the worker that the request with this id waits for.
@@ -33,7 +33,7 @@ frames! {
     33 FenceFrame "fence" ToServer "-" {
         W0 "table; index": table: u32, index: u32;
         W1 "pusher": pusher: u64;
-        W2 "incarnation": incarnation: u64;
+        W2 "incarnation": /** Of the worker. 0: a worker that has never come. */ incarnation: u64;
     }
 
     /// The answer to a fence.
