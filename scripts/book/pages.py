@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collects the pages of the book into a folder, and makes those that list flags, metrics, times and source files.
+"""Collects the pages of the book into a folder, and makes those that list flags, metrics, times, frames and files.
 
     pages.py GANNET OUT
 
@@ -14,6 +14,7 @@ import sys
 from html import escape
 
 import metrics
+from frames import page as frames
 from waits import waits
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -86,10 +87,12 @@ def main():
     (out / "docs" / "metric_list.md").write_text(listed)
     (out / "docs" / "code_map.md").write_text(code_map())
     (out / "docs" / "waits.md").write_text(waits())
+    (out / "docs" / "frames.md").write_text(frames())
     summary = (out / "docs" / "SUMMARY.md").read_text()
     new = ["- [Flags](flags.md)", "- [List of metrics](metric_list.md)", "- [Waits](waits.md)"]
     summary = summary.replace("- [Metrics and logs]", "\n".join([*new, "- [Metrics and logs]"]))
     summary = summary.replace("- [Inside each crate]", "- [Source files](code_map.md)\n- [Inside each crate]")
+    summary = summary.replace("- [Wire format](wire.md)", "- [Wire format](wire.md)\n- [Frames and messages](frames.md)")
     summary = re.sub(r"\]\((?!\.\./)", "](docs/", summary).replace("](../", "](")
     (out / "SUMMARY.md").write_text(summary)
     (out / "docs" / "SUMMARY.md").unlink()

@@ -50,6 +50,7 @@ impl PullFlags {
 }
 
 /// A request for rows. Payload: `keys` u64, or a conditional pull if `newer` is set.
+/// The server answers rows. A missing key reads as its initial value; a pull makes no row. Refused with 1, 2, 4, 5, 9.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PullFrame {
     pub table: u32,
@@ -201,6 +202,7 @@ const F16_GRADIENTS: u16 = 256;
 const WRITES: u16 = CHANGE | SUM | DAMPED | ROW | DELETE;
 
 /// A push. push_payload.rs has the payload.
+/// The server applies a push, or keeps it for its synchronous step. Refused with 1 to 9, 11.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PushFrame {
     pub table: u32,
@@ -302,6 +304,7 @@ frames! {
     }
 
     /// Asks for a page of a shard's rows.
+    /// The server answers one page of a shard's rows. Refused with 2, 4.
     9 ScanFrame "scan" ToServer "-" {
         W0 "table; most rows": table: u32, most: u32;
         W1 "shard; from slot": shard: u32, from: u32;

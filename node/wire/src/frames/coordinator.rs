@@ -2,6 +2,7 @@
 
 frames! {
     /// A request to the coordinator.
+    /// The server reads or writes a key of the coordinator, or keeps a lease. Refused with 1, 2, 6, 9.
     73 CoordinateFrame "coordinate" ToServer "`CoordinatorRequestV1`" {}
 
     /// The answer of the coordinator.

@@ -23,7 +23,7 @@ pub enum Field {
 impl Field {
     pub const ALL: [Field; 5] = [Field::Aux, Field::W0, Field::W1, Field::W2, Field::W3];
 
-    /// Its column in docs/wire.md.
+    /// Its column in the table of scripts/book/frames.py.
     pub fn name(self) -> &'static str {
         ["aux", "w0", "w1", "w2", "w3"][self as usize]
     }
@@ -45,7 +45,7 @@ impl Field {
     }
 }
 
-/// A frame kind as a row of the table in docs/wire.md.
+/// A frame kind as a row of the table that scripts/book/frames.py prints.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameRow {
     pub kind: u16,
@@ -132,7 +132,7 @@ pub fn check_unused<F: FrameKind>(head: &Head) -> Result<(), FrameError> {
 }
 
 /// Declares frame types: kind, type, name, direction, payload; then for each place of the head that is used its text in
-/// docs/wire.md and its fields. Two fields at one place are its low and its high half.
+/// the table and its fields. Two fields at one place are its low and its high half.
 macro_rules! frames {
     ($(
         $(#[$doc:meta])*

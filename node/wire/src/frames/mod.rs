@@ -1,5 +1,4 @@
-//! The frames of the protocol: one type for each kind of frame. docs/wire.md has the table, and a test holds both
-//! equal.
+//! The frames of the protocol: one type for each kind of frame. scripts/book/frames.py prints the table of them.
 //!
 //! A frame type turns its fields into a head ([`FrameKind::encode`]) and reads them back ([`FrameKind::decode`]). Only
 //! this folder knows which word of a head holds which field. Payloads travel beside the head: the folders

@@ -2,6 +2,8 @@
 
 frames! {
     /// Asks for the image files of some shards.
+    /// The server gives read-only descriptors of shards, over shared memory; at most 64 a request, before the answer.
+    /// It may give fewer. Refused with 2, 4, 10.
     23 ImagesFrame "images" ToServer "-" {
         W0 "table": table: u32;
         W1 "position of the first shard; shards": first: u32, shards: u32;
@@ -11,6 +13,8 @@ frames! {
     24 ImagesGivenFrame "images given" ToWorker "`ImagesV1`" {}
 
     /// Asks where the rows of some shards can be read over RDMA.
+    /// The server registers at most 4 shards for RDMA reads, and lets the session read. A software device is refused
+    /// with 2 unless `software` is 1. Refused with 2, 4, 10.
     25 RegionsFrame "regions" ToServer "-" {
         W0 "table": table: u32;
         W1 "position of the first shard; shards": first: u32, shards: u32;

@@ -19,12 +19,14 @@ impl Whole for DataBytes {
 
 frames! {
     /// A request to the scheduler.
+    /// The server answers for the scheduler. Refused with 1, 2, 3, 5, 6, 9, 11, 16.
     41 BookFrame "book" ToServer "`SchedulerRequestV2`" {}
 
     /// The scheduler's answer.
     42 BookedFrame "booked" ToWorker "`SchedulerReplyV1`" {}
 
     /// A request for training data.
+    /// The server answers bytes of the training data. Refused with 1, 2, 3, 5, 9.
     49 FeedFrame "feed" ToServer "feed request" {}
 
     /// Training data. All fields are 0 in the answer that brings an offer.
@@ -36,6 +38,7 @@ frames! {
     }
 
     /// Tells the scheduler which rows a job's table has.
+    /// The server compares the table with the one that the job began with. Refused with 1, 2, 3, 5, 6, 9, 16.
     57 JobTableFrame "job table" ToServer "`JobTableV2`" {}
 
     /// The answer to a job table request.

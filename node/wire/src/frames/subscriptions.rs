@@ -27,16 +27,17 @@ impl Half for SubscribeFlags {
 
 frames! {
     /// Subscribes to rows: the server sends those that change, once a period.
+    /// The server sends changes of these rows from now on. Refused with 1, 2, 4, 9.
     45 SubscribeFrame "subscribe" ToServer "keys u64" {
         W0 "table; keys": table: u32, keys: u32;
-        W1 "period ms; flags": period_ms: u32, flags: SubscribeFlags;
+        W1 "period ms; flags": period_ms: u32, /** 1: replace the set; 2: state, not weights. */ flags: SubscribeFlags;
         W2 "set": /** The worker's number for these rows; a later set has a higher one. */ set: u32;
     }
 
     /// The answer to a subscribe request.
     46 SubscribedFrame "subscribed" ToWorker "-" {
         W0 "table; rows": table: u32, /** All rows that are subscribed now. */ rows: u32;
-        W1 "period ms; flags": period_ms: u32, flags: SubscribeFlags;
+        W1 "period ms; flags": period_ms: u32, /** 1: replace the set; 2: state, not weights. */ flags: SubscribeFlags;
         W2 "set": set: u32;
     }
 
@@ -45,7 +46,7 @@ frames! {
         W0 "table; rows": table: u32, rows: u32;
         W1 "snapshot version": version: u64;
         W2 "set; last": set: u32, /** The last frame of a sweep. */ last: bool;
-        W3 "lowest clock + 1": lowest: Option<u64>;
+        W3 "lowest clock + 1": /** Of all workers, when the sweep began. */ lowest: Option<u64>;
     }
 }
 

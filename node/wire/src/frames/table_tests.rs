@@ -1,4 +1,4 @@
-//! The table of frames in docs/wire.md and the frame types are equal, and only this folder knows the places of fields.
+//! The table of scripts/book/frames.py and the frame types are equal, and only this folder knows the places of fields.
 
 use crate::frames::declare::{Field, FrameDirection, FrameKind, FrameRow};
 use crate::frames::session::WelcomeFrame;
@@ -7,12 +7,13 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A frame type as the document should write it.
+/// A frame type as the page should write it.
 fn as_row(row: &FrameRow) -> String {
     let direction = match row.direction {
         FrameDirection::ToServer => "to server",
@@ -27,8 +28,10 @@ fn as_row(row: &FrameRow) -> String {
 }
 
 #[test]
-fn the_table_in_the_document_is_that_of_the_code() {
-    let document = fs::read_to_string(root().join("docs/wire.md")).unwrap();
+fn the_printed_table_is_that_of_the_code() {
+    let printed = Command::new("python3").arg(root().join("scripts/book/frames.py")).output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let document = String::from_utf8(printed.stdout).unwrap();
     let title = "| kind | name | direction | aux | w0 | w1 | w2 | w3 | payload |";
     let rows = document.lines().skip_while(|line| *line != title).skip(2);
     let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
@@ -40,11 +43,14 @@ fn the_table_in_the_document_is_that_of_the_code() {
         of.iter().filter(|row| !rows.contains(&row.as_str())).cloned().collect()
     };
     let of_code = missing(&types, &rows);
-    assert!(of_code.is_empty(), "docs/wire.md has no such rows, the code has: {of_code:#?}");
+    assert!(of_code.is_empty(), "scripts/book/frames.py prints no such rows, the code has: {of_code:#?}");
     let documented: Vec<String> = rows.iter().map(|row| row.to_string()).collect();
     let of_document = missing(&documented, &types.iter().map(String::as_str).collect::<Vec<_>>());
-    assert!(of_document.is_empty(), "the code has no such frame types, docs/wire.md has: {of_document:#?}");
-    assert_eq!(types, documented, "the rows of docs/wire.md must be in the order of their kinds, each once");
+    assert!(
+        of_document.is_empty(),
+        "the code has no such frame types, scripts/book/frames.py prints: {of_document:#?}"
+    );
+    assert_eq!(types, documented, "the printed rows must be in the order of their kinds, each once");
 }
 
 #[test]

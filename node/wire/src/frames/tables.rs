@@ -2,12 +2,14 @@
 
 frames! {
     /// A worker opens a table on a thread.
+    /// The server opens the table on this thread, or makes its shards. Refused with 1, 3, 5, 9, 10, 14, 16.
     3 OpenTableFrame "open table" ToServer "`OpenTableV2`" {}
 
     /// The answer: the table's number on this thread, and its shards.
     4 TableOpenedFrame "table opened" ToWorker "`TableOpenedV4`" {}
 
     /// Asks for a table's sizes and pushers.
+    /// The server answers the sizes of this thread's part of a table, and its pushers. Refused with 2.
     11 StatusFrame "status" ToServer "-" {
         W0 "table": table: u32;
     }
@@ -16,6 +18,7 @@ frames! {
     12 StatusIsFrame "status is" ToWorker "`StatusV2`" {}
 
     /// Nobody pushes under this name any more. Pusher 0 means the session's own worker.
+    /// The server marks the pusher as finished; its entry may be used again. Refused with 2, 5, 11.
     13 ClosePusherFrame "close pusher" ToServer "-" {
         W0 "table": table: u32;
         W1 "pusher": pusher: u64;
@@ -26,18 +29,21 @@ frames! {
     14 PusherClosedFrame "pusher closed" ToWorker "-" {}
 
     /// Asks which table of a name a server has.
+    /// The server answers what this server holds of a table. Refused with 1, 3, 10, 16.
     51 IdentifyFrame "identify" ToServer "`IdentifyV2`" {}
 
     /// The answer to an identify request.
     52 IdentityFrame "identity" ToWorker "`IdentityV1`" {}
 
     /// All servers of a table have created their shards.
+    /// The server notes that all servers have made their shards of the table. Refused with 1, 14.
     53 ConfirmFrame "confirm" ToServer "`ConfirmV2`" {}
 
     /// The answer to a confirm request.
     54 ConfirmedFrame "confirmed" ToWorker "-" {}
 
     /// Deletes a table.
+    /// The server removes the table's rows from this thread. Refused with 1, 6, 11.
     61 DropTableFrame "drop table" ToServer "`DropTableV1`" {}
 
     /// The answer to a drop table request.
