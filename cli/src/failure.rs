@@ -2,6 +2,7 @@
 
 use gannet::server::ServerError;
 use gannet::storage::{CheckpointDirError, CheckpointError, OpenError};
+use gannet::train::lbfgs::LbfgsError;
 use gannet::train::{BackendError, ReadError, TrainError};
 use gannet::worker::WorkerError;
 use std::fmt;
@@ -96,6 +97,22 @@ impl From<CheckpointDirError> for Failure {
             ));
         }
         Failure::new(if error.is_system() { SYSTEM } else { INPUT }, error.to_string())
+    }
+}
+
+impl From<LbfgsError> for Failure {
+    fn from(error: LbfgsError) -> Failure {
+        match error {
+            LbfgsError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
+            LbfgsError::Backend(error) => error.into(),
+            LbfgsError::Read(_) | LbfgsError::Memory { .. } | LbfgsError::NotFinite(_) => {
+                Failure::new(INPUT, error.to_string())
+            }
+            LbfgsError::WorkerLost { .. } | LbfgsError::WorkerLeft { .. } | LbfgsError::ChiefLost { .. } => {
+                Failure::new(PEER, error.to_string())
+            }
+            error => Failure::new(SYSTEM, error.to_string()),
+        }
     }
 }
 

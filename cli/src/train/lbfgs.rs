@@ -1,7 +1,7 @@
 //! `gannet train --optimizer lbfgs`: in this process, or as a worker of a job, whose worker 0 leads.
 
 use crate::checkpoint::saver::CheckpointSaver;
-use crate::failure::{Failure, INPUT, PEER, STOPPED, SYSTEM};
+use crate::failure::{Failure, STOPPED};
 use crate::flags::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, TasksName, TrainArgs};
 use crate::job::{check, connection};
 use crate::metrics::Metrics;
@@ -19,11 +19,11 @@ use crate::train::input_check;
 use crate::{input, signals};
 use gannet::storage::Stats;
 use gannet::train::lbfgs::{
-    self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
-    LocalColumns, RemoteColumns, Trained, follow,
+    self, Chief, Columns, Examples, Layout, LbfgsSettings, LearnedWeights, LoadedData, LocalColumns,
+    RemoteColumns, Trained, follow,
 };
 use gannet::train::models::Measured;
-use gannet::train::{Backend, Data, ReadError, Share, StopFlag, evaluate, test_at_end};
+use gannet::train::{Backend, Data, Share, StopFlag, evaluate, test_at_end};
 use gannet::{Rule, Schema};
 use serde_json::json;
 use std::sync::Arc;
@@ -420,21 +420,5 @@ impl LbfgsSummary<'_> {
         }
         put_size(&mut report, "table", stats.rows, stats.bytes);
         report
-    }
-}
-
-impl From<LbfgsError> for Failure {
-    fn from(error: LbfgsError) -> Failure {
-        match error {
-            LbfgsError::Read(error @ ReadError::Stopped { .. }) => Failure::new(STOPPED, error.to_string()),
-            LbfgsError::Backend(error) => error.into(),
-            LbfgsError::Read(_) | LbfgsError::Memory { .. } | LbfgsError::NotFinite(_) => {
-                Failure::new(INPUT, error.to_string())
-            }
-            LbfgsError::WorkerLost { .. } | LbfgsError::WorkerLeft { .. } | LbfgsError::ChiefLost { .. } => {
-                Failure::new(PEER, error.to_string())
-            }
-            error => Failure::new(SYSTEM, error.to_string()),
-        }
     }
 }

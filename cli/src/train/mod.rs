@@ -10,6 +10,7 @@ pub mod models;
 pub mod options;
 pub mod places;
 pub mod tasks;
+pub mod trained;
 pub mod validation;
 pub mod worker;
 

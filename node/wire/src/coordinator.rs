@@ -128,9 +128,9 @@ pub trait Coordinator: Send + Sync {
     /// There was no answer.
     fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError>;
 
-    /// The thread over which others ask this coordinator begins to wait for requests, for at most `limit`. A coordinator
-    /// in the same process learns so for how long nobody could be heard, and ends no lease by that time. Others ignore
-    /// it.
+    /// The thread over which others ask this coordinator begins to wait for requests, for at most `limit`. A
+    /// coordinator in the same process learns so for how long nobody could be heard, and ends no lease by that time.
+    /// Others ignore it.
     fn begin_wait(&self, _limit: Duration) {}
 
     /// The wait is over, and the thread handles requests.
