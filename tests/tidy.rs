@@ -1,7 +1,5 @@
 //! Rules of the source code: edges between crates, banned names, the files with unsafe code, file length.
 
-#[path = "tidy/circles.rs"]
-mod circles;
 #[path = "tidy/pages.rs"]
 mod pages;
 #[path = "tidy/prose.rs"]

@@ -1,12 +1,12 @@
 //! Frames of random sizes go both ways over tcp and sim and are compared with what was sent. Then the failures: full
 //! queues, garbage, resets, ends in the middle of a frame.
 
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
 use gannet_transport::limits::{FRAME_BYTES_MAX, HEAD_BYTES, LINK_BYTES_MAX, TRANSMIT_BYTES};
 use gannet_transport::multi::{Transport, Transports};
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_transport::{
-    Event, Filled, Full, Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Owner, Parts, Poll,
+    Event, Filled, Full, Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Owner, Parts, Poll, Prng,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

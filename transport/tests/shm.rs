@@ -1,11 +1,10 @@
 //! Sessions over shared memory between processes: which transport is chosen, which side sleeps and which side
 //! wakes it, and what remains when one side is killed. Received bytes are compared with the sent ones.
 
-use gannet_sim::Prng;
 use gannet_transport::limits::{RING_BYTES, RING_STEP_BYTES};
 use gannet_transport::multi::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
 use gannet_transport::tcp::{Io, Tcp};
-use gannet_transport::{Event, Listener, Net, NetError, Poll, Stream, Waker};
+use gannet_transport::{Event, Listener, Net, NetError, Poll, Prng, Stream, Waker};
 use std::io::{BufRead, BufReader, ErrorKind, IoSlice, IoSliceMut};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,10 +1,9 @@
 //! TLS streams over real sockets. Frames of random sizes are echoed through small buffers. For each way in
 //! which a handshake can fail, both sides name the reason.
 
-use gannet_sim::Prng;
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
-use gannet_transport::{Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Poll, Stream};
+use gannet_transport::{Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Poll, Prng, Stream};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     date_time_ymd,

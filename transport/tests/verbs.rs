@@ -5,14 +5,16 @@
 mod counting;
 
 use counting::Counting;
-use gannet_sim::Prng;
 use gannet_transport::limits::{FRAME_BYTES_MAX, VERBS_RING_BYTES};
 use gannet_transport::multi::{MultiStream, Transport, Transports};
 use gannet_transport::tcp::Io;
 use gannet_transport::verbs::{StreamState, Verbs, VerbsListener, VerbsStream, Watch};
-use gannet_transport::{Head, Link, LinkError, Listener, Net, NoOwner, Poll, ReadRequest, Registrar, Stream};
+use gannet_transport::{
+    Head, Link, LinkError, Listener, Net, NoOwner, Poll, Prng, ReadRequest, Registrar, Stream,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::io;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};

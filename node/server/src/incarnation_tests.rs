@@ -4,7 +4,8 @@
 use crate::config::ServerConfig;
 use crate::local::LocalServer;
 use gannet_core::Store;
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_worker::IncarnationClient;
 use std::collections::HashSet;
 use std::time::Duration;

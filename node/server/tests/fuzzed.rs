@@ -3,7 +3,7 @@
 //! themselves.
 
 use gannet_server::hostile;
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use std::time::{Duration, Instant};
 
 /// Calls `entry` with random bytes of random lengths. Many words are small numbers or all ones, which protocols

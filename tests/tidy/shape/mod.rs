@@ -20,21 +20,12 @@ const FOLDER_MAX: usize = 20;
 
 /// The crates that still have larger circles, each with the sizes of these. Core's rest on `impl` blocks alone: its
 /// files import each other in no circle.
-const CIRCLES: &[(&str, &[usize])] = &[
-    ("cli", &[33]),
-    ("core", &[31, 6]),
-    ("node/jobs", &[9]),
-    ("node/server", &[68]),
-    ("node/worker", &[35]),
-];
+const CIRCLES: &[(&str, &[usize])] =
+    &[("core", &[31, 6]), ("node/jobs", &[9]), ("node/server", &[11]), ("node/worker", &[18, 7])];
 
 /// The folders that still have more files.
-const FOLDERS: &[(&str, usize)] = &[
-    ("core/tests/tables", 21),
-    ("node/server/tests/sim", 45),
-    ("node/worker/src/worker", 49),
-    ("tests/command", 24),
-];
+const FOLDERS: &[(&str, usize)] =
+    &[("core/tests/tables", 21), ("node/server/tests/sim", 45), ("tests/command", 24)];
 
 /// The modules of core, as layers: a module uses those before it. lib.rs describes them.
 const CORE_LAYERS: &[&str] = &[

@@ -12,7 +12,6 @@ mod process;
 mod rdma;
 mod world;
 
-pub use gannet_transport::Prng;
 pub use poll::{SimPoll, SimWaker};
 pub use process::SimProcess;
 pub use world::Faults;
@@ -23,7 +22,8 @@ use rdma::{RegisteredMemory, SimReader, SimRegistrar};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
+use std::io::{IoSlice, IoSliceMut};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;

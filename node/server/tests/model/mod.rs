@@ -4,7 +4,8 @@
 use gannet_core::{Admission, Init, Schema, Store};
 use gannet_optim::{Add, GradientTransform, Rule};
 use gannet_server::{LocalServer, ServerConfig, SessionLimits};
-use gannet_sim::{Prng, Sim};
+use gannet_sim::Sim;
+use gannet_transport::Prng;
 use std::collections::HashMap;
 
 /// The sums of one table.

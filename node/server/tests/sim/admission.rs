@@ -5,7 +5,8 @@ use crate::model;
 use crate::stepping::Seed;
 
 use gannet_core::{Admission, Read, Store, Write};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_worker::{Worker, WorkerConfig};
 use model::{random_values, schema, start, unique_keys};
 use std::collections::HashMap;

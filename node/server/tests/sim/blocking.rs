@@ -8,8 +8,8 @@ use crate::simulated::faults;
 use crate::stepping::{Seed, Servers, member, seeds, with_own_clock};
 
 use gannet_core::{Read, Schema, Write};
-use gannet_sim::{Faults, Prng, Sim, SimProcess};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim, SimProcess};
+use gannet_transport::{Net, Prng};
 use gannet_wire::{Merge, StepReduce, SyncMode};
 use gannet_worker::{OneSided, Places, Worker, WorkerConfig, WorkerError};
 use std::cell::RefCell;

@@ -7,8 +7,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Ftrl, Rule};
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Prng};
 use gannet_wire::{SyncConfig, SyncMode};
 use gannet_worker::{CacheConfig, CacheUse, RowCache, SeenPushes, Staleness, TableId, Worker, WorkerConfig};
 use model::{Model, random_values, schema, start};

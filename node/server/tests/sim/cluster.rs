@@ -12,8 +12,8 @@ use crate::reached::{Hub, Reached};
 
 use gannet_core::CheckpointDir;
 use gannet_server::{LocalServer, MembershipConfig, OnServerLoss, ReplicationMode, ServerConfig};
-use gannet_sim::{Prng, Sim, SimProcess};
-use gannet_transport::Net;
+use gannet_sim::{Sim, SimProcess};
+use gannet_transport::{Net, Prng};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -5,7 +5,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
 use gannet_server::{LocalServer, ServerConfig, ServerCounters};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::{Buckets, MetricsSink};
 use gannet_worker::{Worker, WorkerConfig};
 use model::{Model, random_values, schema, unique_keys};

@@ -6,7 +6,8 @@ use crate::simulated::faults;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_worker::{CacheConfig, CacheUse, RowCache, Staleness, TableId, Worker};
 use std::sync::Arc;
 use std::time::Duration;

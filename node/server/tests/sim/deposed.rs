@@ -10,8 +10,8 @@ use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
-use gannet_sim::{Faults, Prng, Sim, SimProcess};
-use gannet_transport::{Net, Poll};
+use gannet_sim::{Faults, Sim, SimProcess};
+use gannet_transport::{Net, Poll, Prng};
 use gannet_worker::{OneSided, Places, PushId, Worker, WorkerConfig};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -5,8 +5,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Prng};
 use gannet_worker::{Worker, WorkerConfig};
 use model::schema;
 use std::cell::Cell;

@@ -8,7 +8,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Add, Rule, Sgd};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::{Merge, ShardedKeys, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{PullId, PushRows, TableId, WireType, Worker};
 use half::f16;

@@ -11,8 +11,8 @@ use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Schema, Write};
 use gannet_server::ReplicationMode;
-use gannet_sim::{Prng, Sim, SimProcess};
-use gannet_transport::{Net, Poll};
+use gannet_sim::{Sim, SimProcess};
+use gannet_transport::{Net, Poll, Prng};
 use gannet_wire::{Activity, RunId, SplitGrant};
 use gannet_worker::{DataName, JobClient, Places, TableId, Worker, WorkerConfig, WorkerError};
 use std::cell::RefCell;

@@ -8,8 +8,8 @@ use crate::stepping::{Seed, are_all, seeds, seeds_from};
 
 use gannet_core::{CheckpointDir, JobManifest, Read, Schema, Write};
 use gannet_server::ReplicationMode;
-use gannet_sim::{Faults, Prng, Sim, SimProcess};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim, SimProcess};
+use gannet_transport::{Net, Prng};
 use gannet_worker::{CheckpointOptions, Places, Worker, WorkerConfig, WorkerError, save_checkpoint};
 use std::cell::RefCell;
 use std::rc::Rc;

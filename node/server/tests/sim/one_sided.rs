@@ -6,7 +6,8 @@ use crate::model;
 
 use gannet_core::{Read, Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::limits::LEASE;
 use gannet_worker::{OneSided, Worker, WorkerConfig, WorkerError};
 use model::{Model, random_values, schema, unique_keys};

@@ -8,7 +8,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Init, PushName, Read, RowType, Schema, Segment, Shards, Store, Write};
 use gannet_optim::{AdaGrad, Adam, GradientTransform, RowAdaGrad, Rule, Sgd};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{TableId, WireType, Worker};
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use crate::model;
 
 use gannet_core::{Read, Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Prng};
 use gannet_worker::{OneSided, Worker, WorkerConfig};
 use model::{Model, random_values, schema};
 use std::sync::Arc;

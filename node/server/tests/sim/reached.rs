@@ -2,8 +2,8 @@
 //! get lost.
 
 use gannet_jobs::MemoryCoordinator;
-use gannet_sim::{Prng, Sim};
-use gannet_transport::{Net, Poll};
+use gannet_sim::Sim;
+use gannet_transport::{Net, Poll, Prng};
 use gannet_wire::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;

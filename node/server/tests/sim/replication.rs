@@ -6,7 +6,8 @@ use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Read, Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Prng, Sim, SimProcess};
+use gannet_sim::{Sim, SimProcess};
+use gannet_transport::Prng;
 use gannet_worker::{TableId, Worker};
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,8 @@ use gannet_optim::{AdaGrad, Add, Rule};
 use gannet_server::{
     LocalServer, RestoreError, RestoreSource, ServerConfig, ServerError, open_whole, restore_folder,
 };
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::{JobPlan, PartitionMap, PlanFile, ShardHolder, SplitGrant, TableRecord};
 use gannet_worker::{JobClient, Worker, WorkerConfig};
 use proptest::prelude::*;

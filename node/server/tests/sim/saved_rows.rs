@@ -7,7 +7,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Store, Write};
 use gannet_optim::{Ftrl, Rule};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{OneSided, TableId, Worker, WorkerConfig, WorkerError};
 use std::collections::HashMap;

@@ -7,8 +7,8 @@ use crate::model;
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Prng};
 use gannet_wire::{
     Activity, JobPlan, Merge, PlanFile, RunId, ShardedKeys, SplitGrant, StepReduce, SyncConfig, SyncMode,
 };

@@ -6,7 +6,8 @@ use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_worker::{OneSided, PushRows, SeenPushes, Worker, WorkerConfig, WorkerError};
 use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
 use std::collections::HashMap;

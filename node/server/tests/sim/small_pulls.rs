@@ -4,7 +4,8 @@ use crate::model::{Model, random_values, schema, start, unique_keys};
 use crate::simulated::connect;
 
 use gannet_core::{Read, Store, Write};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use std::sync::Arc;
 
 /// Small pulls of a busy link wait for each other. Each is answered, in whatever order they are finished, and a push

@@ -4,7 +4,8 @@
 use crate::model::schema;
 use crate::stepping::{Seed, Servers, Stepper, faults, member, seeds_from};
 
-use gannet_sim::{Prng, Sim};
+use gannet_sim::Sim;
+use gannet_transport::Prng;
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::WorkerError;
 use std::ops::Range;

@@ -6,7 +6,8 @@ use crate::simulated::{connect, far, faults};
 use crate::stepping::Seed;
 
 use gannet_core::{Read, Schema, Store, Write};
-use gannet_sim::{Faults, Prng, Sim};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
 use gannet_wire::ShardedKeys;
 use gannet_worker::{Pulled, SeenPushes};
 use model::{Model, random_values, schema, start, unique_keys};

@@ -8,8 +8,8 @@ use crate::stepping::{Seed, are_all, member, seeds_from, with_own_clock};
 
 use gannet_core::{CheckpointDir, Read, Schema, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Faults, Prng, Sim, SimProcess};
-use gannet_transport::{Net, Poll};
+use gannet_sim::{Faults, Sim, SimProcess};
+use gannet_transport::{Net, Poll, Prng};
 use gannet_wire::limits::WORKER_TIMEOUT;
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{

@@ -7,8 +7,8 @@ use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{CheckpointDir, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::{Net, Poll};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Poll, Prng};
 use gannet_worker::{
     CheckpointOptions, RunSession, SavedCheckpoint, Worker, WorkerConfig, WorkerError, save_checkpoint,
 };

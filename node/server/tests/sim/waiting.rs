@@ -5,8 +5,8 @@ use crate::{model, stepping};
 
 use gannet_core::{Read, Segments, Store, Write};
 use gannet_server::SessionLimits;
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Prng};
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{Worker, WorkerConfig, WorkerError};
 use model::{schema, start_within};

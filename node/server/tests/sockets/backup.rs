@@ -7,7 +7,7 @@ use gannet_jobs::MemoryCoordinator;
 use gannet_optim::{Add, Rule};
 use gannet_server::limits::RUN_KEPT;
 use gannet_server::{MembershipConfig, OnServerLoss, Server, ServerConfig};
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::multi::Transports;
 use gannet_wire::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 use gannet_worker::{Places, Worker, WorkerConfig};

@@ -5,7 +5,7 @@ use crate::model::{Model, random_keys, random_values, schema, unique_keys};
 use gannet_core::{Read, SHARDS_DEFAULT, Store, Write};
 use gannet_jobs::MemoryCoordinator;
 use gannet_server::{Server, ServerConfig};
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::multi::{Transport, Transports};
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_wire::{Coordinator, CoordinatorWrite, Refusal, shards_for_threads};

@@ -5,9 +5,8 @@ use crate::model;
 
 use gannet_core::{Read, Shards, Store, Write};
 use gannet_server::{Server, ServerConfig};
-use gannet_sim::Prng;
 use gannet_transport::tcp::{Tcp, TcpListener, TcpPoll, TcpStream, TcpWaker};
-use gannet_transport::{Event, Net, NetError, Poll};
+use gannet_transport::{Event, Net, NetError, Poll, Prng};
 use gannet_worker::{Worker, WorkerConfig};
 use model::{Model, random_values, schema, unique_keys};
 use std::io::Read as _;

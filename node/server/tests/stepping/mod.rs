@@ -5,8 +5,8 @@
 use crate::model::unique_keys;
 use gannet_core::{Read, Schema, Segments, Store, Write};
 use gannet_server::{LocalServer, ServerConfig};
-use gannet_sim::{Faults, Prng, Sim};
-use gannet_transport::Net;
+use gannet_sim::{Faults, Sim};
+use gannet_transport::{Net, Prng};
 use gannet_wire::{Merge, ShardedKeys, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{OneSided, PullId, PushId, TableId, Worker, WorkerConfig, WorkerError};
 use std::collections::{BTreeMap, VecDeque};

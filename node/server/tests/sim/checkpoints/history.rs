@@ -7,7 +7,7 @@ use gannet_core::{
 };
 use gannet_optim::{AdaGrad, Adam, Add, Ftrl, Momentum, Rule, Sgd};
 use gannet_server::open_whole;
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use std::collections::BTreeMap;
 
 /// Who pushes to a table, so that the order across pushers makes no difference.

@@ -3,7 +3,8 @@
 
 use super::history::{History, Pushed, Pushers, data_pusher};
 use gannet_core::Schema;
-use gannet_sim::{Prng, Sim};
+use gannet_sim::Sim;
+use gannet_transport::Prng;
 use gannet_worker::{DataName, PushId, TableId, Worker, WorkerConfig};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! How fast the clocks of a cluster's processes are.
 
 use gannet_server::limits::CLOCK_DRIFT;
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 
 /// The largest drift, in millionths.
 const MOST: i32 = (1_000_000 / CLOCK_DRIFT) as i32;
