@@ -1,7 +1,7 @@
 //! Sessions over shared memory between processes: which transport is chosen, which side sleeps and which side
 //! wakes it, and what remains when one side is killed. Received bytes are compared with the sent ones.
 
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::limits::{RING_BYTES, RING_STEP_BYTES};
 use gannet_transport::multi::{MultiListener, MultiPoll, MultiStream, Transport, Transports};
 use gannet_transport::tcp::{Io, Tcp};

@@ -1,7 +1,7 @@
 //! TLS streams over real sockets. Frames of random sizes are echoed through small buffers. For each way in
 //! which a handshake can fail, both sides name the reason.
 
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
 use gannet_transport::{Head, HeadError, Link, LinkError, Listener, Net, NoOwner, Poll, Stream};

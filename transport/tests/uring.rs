@@ -2,7 +2,7 @@
 //! chunks of any size, peers that do not read, and connections that end or move to another poll or thread with
 //! much in flight. Received bytes are compared with the sent ones.
 
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::limits::{HEAD_BYTES, URING_RECEIVE_BUFFERS, URING_RECEIVE_BYTES, URING_SEND_BYTES};
 use gannet_transport::tcp::{Io, Tcp, TcpPoll, TcpStream};
 use gannet_transport::{Event, Filled, Head, Link, Listener, Net, NoOwner, Poll, Stream};

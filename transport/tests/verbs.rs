@@ -5,7 +5,7 @@
 mod counting;
 
 use counting::Counting;
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::limits::{FRAME_BYTES_MAX, VERBS_RING_BYTES};
 use gannet_transport::multi::{MultiStream, Transport, Transports};
 use gannet_transport::tcp::Io;

@@ -5,7 +5,7 @@
 
 use gannet_core::{Read, Schema, Write};
 use gannet_server::hostile::{Choices, KEY_BIT, schema, script};
-use gannet_sim::Prng;
+use gannet_transport::Prng;
 use gannet_transport::tcp::Tcp;
 use gannet_worker::{TableId, Worker, WorkerConfig};
 use std::collections::{HashMap, HashSet, VecDeque};
