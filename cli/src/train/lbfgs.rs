@@ -19,7 +19,7 @@ use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LoadedData,
     LocalColumns, RemoteColumns, Trained, follow,
 };
-use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, evaluate, test_at_end};
+use gannet::train::{Backend, Data, Quality, ReadError, Share, StopFlag, TrainedRows, evaluate, test_at_end};
 use gannet::{Rule, Schema};
 use serde_json::json;
 use std::sync::Arc;
