@@ -49,6 +49,7 @@ pub use backend::remote::RemoteBackend;
 pub use backend::tables::{
     FlatTables, LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables,
 };
+pub use backend::trained_rows::TrainedRows;
 pub use backend::weights::Weights;
 pub use backend::{Backend, PulledRows};
 

@@ -23,7 +23,7 @@ use gannet::train::lbfgs::{
     RemoteColumns, Trained, follow,
 };
 use gannet::train::models::Measured;
-use gannet::train::{Backend, Data, Share, StopFlag, evaluate, test_at_end};
+use gannet::train::{Backend, Data, Share, StopFlag, TrainedRows, evaluate, test_at_end};
 use gannet::{Rule, Schema};
 use serde_json::json;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use gannet::table::{Admission, RowType, TableId};
 use gannet::train::models::{FactorizationMachine, Linear, Model, ModelSettings, fit};
 use gannet::train::{
     Backend, BackendError, FlatTable, FlatTables, Labels, Options, RemoteBackend, RemoteTables, Tables,
-    TrainError, WeightTables, train,
+    TrainError, TrainedRows, WeightTables, train,
 };
 use gannet::{Read, Rule, Schema, Transports, Worker, Write};
 use pyo3::FromPyObject;

@@ -1,6 +1,7 @@
 //! A table's shards in this process, called directly: no sockets, no threads, no set-up.
 
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of};
@@ -85,10 +86,6 @@ pub(crate) fn of_run(run: Option<&RunId>, schema: &Schema) -> Schema {
 }
 
 impl Backend for Embedded {
-    fn transport(&self) -> String {
-        "embedded".to_owned()
-    }
-
     fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -145,10 +142,6 @@ impl Backend for Embedded {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         let dim = self.shards.schema().weights();
         for (keys, weights) in keys.chunks(PART_KEYS).zip(weights.chunks_mut(PART_KEYS * dim)) {
@@ -200,6 +193,16 @@ impl Backend for Embedded {
 
     fn local_stats(&self) -> Option<Stats> {
         Some(self.shards.stats())
+    }
+}
+
+impl TrainedRows for Embedded {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
     }
 
     fn not_finite(&self) -> u64 {

@@ -7,6 +7,7 @@
 
 use crate::backend::cells::{AHEAD, Cells};
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::kernel::{Kernel, KernelWork};
@@ -243,10 +244,6 @@ impl<const W: usize> Visitor for ReadWeights<'_, W> {
 }
 
 impl Backend for FlatTable {
-    fn transport(&self) -> String {
-        "embedded".to_owned()
-    }
-
     fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -294,10 +291,6 @@ impl Backend for FlatTable {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         on!(&self.table, cells => self.schema.rule.visit(ReadWeights { cells, keys, weights }));
         Ok(())
@@ -341,6 +334,16 @@ impl Backend for FlatTable {
 
     fn local_stats(&self) -> Option<Stats> {
         Some(self.sizes())
+    }
+}
+
+impl TrainedRows for FlatTable {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
     }
 
     fn not_finite(&self) -> u64 {

@@ -7,10 +7,12 @@ pub(crate) mod error;
 pub(crate) mod flat_table;
 pub(crate) mod remote;
 pub(crate) mod tables;
+pub(crate) mod trained_rows;
 pub(crate) mod weights;
 
 use crate::backend::error::BackendError;
 use crate::backend::flat_table::FlatTable;
+use crate::backend::trained_rows::TrainedRows;
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::replay::SeenPushRuns;
 use gannet_core::{Read, Schema, Stats, Write};
@@ -31,17 +33,13 @@ pub struct PulledRows {
 /// order in which they began. After each finished pull comes one push to the same keys, before the next pull is
 /// finished. Pushes are numbered from 0.
 ///
-/// **Why it is not merged with [`Tables`](crate::Tables).** Both traits share a few calls (drain, rest, scan,
-/// counts). They differ in the calls that cost time. `Backend` pulls `depth` batches ahead, says which own pushes a
-/// pull missed ([`PulledRows`]), and moves the rows into the push without a copy. A [`FlatTable`] lets the learner
-/// change its rows in place. `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the
-/// model's buffers. A merged trait would give every model table numbers of missed pushes that it does not read. It
-/// would give logistic regression a table number and an order of keys that it does not need. Both share [`BatchKeys`]
-/// and the cut pool.
-pub trait Backend {
-    /// How rows travel: "embedded", "tcp", "shm".
-    fn transport(&self) -> String;
-
+/// **Why it is not merged with [`Tables`](crate::Tables).** What costs no time is [`TrainedRows`], which both have.
+/// They differ in the calls that cost time. `Backend` pulls `depth` batches ahead, says which own pushes a pull missed
+/// ([`PulledRows`]), and moves the rows into the push without a copy. A [`FlatTable`] lets the learner change its rows
+/// in place. `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the model's buffers. A
+/// merged trait would give every model table numbers of missed pushes that it does not read. It would give logistic
+/// regression a table number and an order of keys that it does not need. Both share [`BatchKeys`] and the cut pool.
+pub trait Backend: TrainedRows {
     /// The table's schema.
     fn schema(&self) -> &Schema;
 
@@ -105,49 +103,6 @@ pub trait Backend {
         split: Option<&InSplit>,
     ) -> Result<(), BackendError>;
 
-    /// Batches of this worker's fixed share that the rows have already, over all passes. The worker reads past them.
-    fn batches_before(&self) -> u64 {
-        0
-    }
-
-    /// Shows other workers and the servers that this worker is alive, while it has nothing to request.
-    ///
-    /// # Errors
-    /// A push was refused, or the servers are lost.
-    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
-    ///
-    /// # Errors
-    /// As [`drain`](Self::drain).
-    fn forget_split(&mut self, _split: &InSplit) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Tells other workers not to wait for this one, because it has nothing to learn for now.
-    ///
-    /// # Errors
-    /// A push was refused, or the servers are lost.
-    fn rest(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Ends the rest: this worker has a batch to learn again.
-    ///
-    /// # Errors
-    /// As [`rest`](Self::rest).
-    fn resume(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Waits until every push is applied.
-    ///
-    /// # Errors
-    /// A push was refused, or the servers are lost.
-    fn drain(&mut self) -> Result<(), BackendError>;
-
     /// Reads the weights of `keys` into `weights`. They include every drained push.
     ///
     /// # Errors
@@ -179,37 +134,12 @@ pub trait Backend {
         None
     }
 
-    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
-    /// clock. A clock counts the pushes before the pull. The last entry counts all larger ones. Empty without other
-    /// workers.
-    fn pulls_by_staleness(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
     /// Appends the numbers of late pushes since the last call: some of their rows arrived after their synchronous
     /// step was applied without them.
     fn take_late(&mut self, _late: &mut Vec<u64>) {}
 
-    /// Whether pushes may be late: as long as this worker keeps step with others in synchronous steps.
-    fn may_be_late(&self) -> bool {
-        false
-    }
-
-    /// Rows of late pushes.
-    fn late_rows(&self) -> u64 {
-        0
-    }
-
     /// What went over the wire so far; `None` where the rows are in this process.
     fn counters(&self) -> Option<Counters> {
         None
-    }
-
-    /// Rows of pushes that were dropped because a value was NaN or infinite.
-    fn not_finite(&self) -> u64;
-
-    /// Rows of pushes that created no row because they were not admitted (0 where every first push is admitted).
-    fn not_admitted(&self) -> u64 {
-        0
     }
 }

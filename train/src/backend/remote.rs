@@ -2,6 +2,7 @@
 
 use crate::backend::cut_pool::CutPool;
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
@@ -174,27 +175,12 @@ impl<N: Net> RemoteBackend<N> {
 }
 
 impl<N: Net> Backend for RemoteBackend<N> {
-    fn transport(&self) -> String {
-        self.worker.transport()
-    }
-
     fn schema(&self) -> &Schema {
         &self.schema
     }
 
     fn depth(&self) -> usize {
         self.depth
-    }
-
-    fn rest(&mut self) -> Result<(), BackendError> {
-        if self.joined { self.leave() } else { Ok(()) }
-    }
-
-    fn resume(&mut self) -> Result<(), BackendError> {
-        match self.sync {
-            Some(sync) if !self.joined => self.join(sync),
-            _ => Ok(()),
-        }
     }
 
     fn reads_all(&self) -> bool {
@@ -275,24 +261,6 @@ impl<N: Net> Backend for RemoteBackend<N> {
         Ok(())
     }
 
-    fn batches_before(&self) -> u64 {
-        self.share.map_or(0, |share| share.batches())
-    }
-
-    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
-        self.worker.poll()?;
-        Ok(())
-    }
-
-    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
-        let (pusher, incarnation) = split.name;
-        Ok(self.worker.close_data(self.table, pusher, incarnation)?)
-    }
-
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(self.worker.drain()?)
-    }
-
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         let own = if self.damped { Segments::only(&[0]) } else { Segments::ALL };
         Ok(self.worker.pull_segments(self.table, keys, Read::Weights, own, weights)?)
@@ -314,20 +282,55 @@ impl<N: Net> Backend for RemoteBackend<N> {
         Ok(self.worker.status(self.table)?.stats)
     }
 
-    fn pulls_by_staleness(&self) -> Vec<u64> {
-        self.worker.shared_counters().pulls_by_staleness()
-    }
-
     fn take_late(&mut self, late: &mut Vec<u64>) {
         late.extend(self.worker.take_late(self.table).into_iter().map(|seq| seq - self.base - 1));
     }
 
-    fn may_be_late(&self) -> bool {
-        self.joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
-    }
-
     fn counters(&self) -> Option<Counters> {
         Some(self.worker.counters())
+    }
+}
+
+impl<N: Net> TrainedRows for RemoteBackend<N> {
+    fn transport(&self) -> String {
+        self.worker.transport()
+    }
+
+    fn rest(&mut self) -> Result<(), BackendError> {
+        if self.joined { self.leave() } else { Ok(()) }
+    }
+
+    fn resume(&mut self) -> Result<(), BackendError> {
+        match self.sync {
+            Some(sync) if !self.joined => self.join(sync),
+            _ => Ok(()),
+        }
+    }
+
+    fn batches_before(&self) -> u64 {
+        self.share.map_or(0, |share| share.batches())
+    }
+
+    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
+        self.worker.poll()?;
+        Ok(())
+    }
+
+    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
+        let (pusher, incarnation) = split.name;
+        Ok(self.worker.close_data(self.table, pusher, incarnation)?)
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(self.worker.drain()?)
+    }
+
+    fn pulls_by_staleness(&self) -> Vec<u64> {
+        self.worker.shared_counters().pulls_by_staleness()
+    }
+
+    fn may_be_late(&self) -> bool {
+        self.joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
     }
 
     fn late_rows(&self) -> u64 {

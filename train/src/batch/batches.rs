@@ -6,6 +6,7 @@ use crate::backend::tables::RowPreparer;
 use crate::batch::read_time_limit::{ReadProgress, ReadTimeLimit};
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
+use crate::learn::report::TrainError;
 use crate::limits::{BATCH_QUEUE_MAX, DEPTH_MAX, READ_LOOK};
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::{Data, Share};
@@ -425,11 +426,26 @@ impl Batches {
         }
     }
 
-    /// Stops making batches, also in the middle of the file.
+    /// Stops making batches, also in the middle of the file. `learned` is what the learner came to: whether it was
+    /// stopped.
+    ///
+    /// If the learner failed, the thread may wait for a pipe or for a split that this worker holds itself, so it is not
+    /// joined. It ends at its next check of the flag.
     ///
     /// # Errors
-    /// The reading failed.
-    pub fn finish(self) -> Result<ReadSummary, ReadError> {
+    /// The learner or the reading failed.
+    pub fn close(self, learned: Result<bool, TrainError>) -> Result<(bool, ReadSummary), TrainError> {
+        match (learned, &self) {
+            (Ok(stopped), _) => Ok((stopped, self.finish()?)),
+            (Err(error), Batches::Ahead { over, .. }) => {
+                over.store(true, Relaxed);
+                Err(error)
+            }
+            (Err(error), Batches::InTurn { .. }) => Err(error),
+        }
+    }
+
+    fn finish(self) -> Result<ReadSummary, ReadError> {
         match self {
             Batches::Ahead { stalled: Some(error), .. } => Err(error),
             Batches::Ahead { ready, back, thread, .. } => {
@@ -437,14 +453,6 @@ impl Batches {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
             Batches::InTurn { maker, failed, .. } => failed.map_or_else(|| Ok(maker.summary()), Err),
-        }
-    }
-
-    /// Stops making batches after the learner failed. The thread may wait for a pipe or for a split that this worker
-    /// holds itself, so it is not joined. It ends at its next check of the flag.
-    pub fn abandon(self) {
-        if let Batches::Ahead { over, .. } = self {
-            over.store(true, Relaxed);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The weights that L-BFGS learned, as the table of a model, for evaluation and export.
 
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::lbfgs::layout::{WEIGHTS, WEIGHTS_SEGMENT};
@@ -58,10 +59,6 @@ impl<'a, C: Columns> LearnedWeights<'a, C> {
 }
 
 impl<C: Columns> Backend for LearnedWeights<'_, C> {
-    fn transport(&self) -> String {
-        self.columns.transport()
-    }
-
     fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -80,10 +77,6 @@ impl<C: Columns> Backend for LearnedWeights<'_, C> {
 
     fn push(&mut self, _: &[u64], _: PulledRows, _: Write, _: Option<&InSplit>) -> Result<(), BackendError> {
         self.refuse()
-    }
-
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(())
     }
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
@@ -115,6 +108,16 @@ impl<C: Columns> Backend for LearnedWeights<'_, C> {
 
     fn stats(&mut self) -> Result<Stats, BackendError> {
         self.columns.stats()
+    }
+}
+
+impl<C: Columns> TrainedRows for LearnedWeights<'_, C> {
+    fn transport(&self) -> String {
+        self.columns.transport()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
     }
 
     fn not_finite(&self) -> u64 {

@@ -2,8 +2,11 @@
 //! without it, and the end, when nothing may be left. The loops of logistic regression and of the models share it.
 
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
+use crate::batch::batches::Batches;
 use crate::batch::{Batch, InSplit};
 use crate::learn::report::TrainError;
+use crate::limits::REST_AFTER;
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::splits::split::{Splits, report_done};
@@ -40,14 +43,14 @@ impl Pending {
 
 /// A training that pushes.
 pub(crate) trait Pushing {
+    /// The rows that it trains.
+    type Rows: TrainedRows;
+
+    /// These rows.
+    fn rows(&mut self) -> &mut Self::Rows;
+
     /// What it still owes.
     fn pending(&mut self) -> &mut Pending;
-
-    /// Whether pushes may arrive too late for their synchronous step.
-    fn may_be_late(&self) -> bool;
-
-    /// Waits until every push is acknowledged.
-    fn drain(&mut self) -> Result<(), BackendError>;
 
     /// Appends the numbers of late pushes to the first table.
     fn take_late(&mut self, late: &mut Vec<u64>);
@@ -60,15 +63,31 @@ pub(crate) trait Pushing {
     /// Pulls, learns and pushes a batch again whose step was applied without it.
     fn push_again(&mut self, batch: &Batch) -> Result<(), TrainError>;
 
-    /// Lets the servers know that this worker lives, while it waits for others.
-    fn stay_in_touch(&mut self) -> Result<(), BackendError>;
-
-    /// Lets the servers forget the pushes of a split.
-    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError>;
+    /// The next batch of splits. While other workers have all that is left of the data, no worker waits for this one.
+    fn next_of_splits(&mut self, batches: &mut Batches) -> Result<Option<Batch>, TrainError> {
+        let mut rests = false;
+        loop {
+            match batches.next_within(REST_AFTER) {
+                Ok(batch) => {
+                    if rests && batch.is_some() {
+                        self.rows().resume()?;
+                    }
+                    return Ok(batch);
+                }
+                Err(_) if !rests => {
+                    rests = true;
+                    // A worker that has left gets no report of late pushes: ask before it leaves.
+                    self.settle()?;
+                    self.rows().rest()?;
+                }
+                Err(_) => {}
+            }
+        }
+    }
 
     /// Whether batches of splits may arrive too late for their synchronous step.
     fn settles(&mut self) -> bool {
-        self.pending().splits.is_some() && self.may_be_late()
+        self.pending().splits.is_some() && self.rows().may_be_late()
     }
 
     /// Keeps the last batch of a split as long as its step may be applied without it. Returns a batch that is no
@@ -84,7 +103,7 @@ pub(crate) trait Pushing {
         if !self.settles() || self.pending().unsettled.is_none() {
             return Ok(false);
         }
-        self.drain()?;
+        self.rows().drain()?;
         let mut late = std::mem::take(&mut self.pending().late);
         self.take_late_of_all(&mut late);
         Ok(!late.is_empty())
@@ -131,18 +150,18 @@ pub(crate) trait Pushing {
     /// again.
     fn end_split(&mut self, split: &InSplit) -> Result<(), TrainError> {
         self.settle()?;
-        self.drain()?;
+        self.rows().drain()?;
         self.pending().last_pushed = None;
         if let (Some(splits), Some(examples)) = (self.pending().splits.clone(), split.end) {
-            report_done::<TrainError, _>(&*splits, (split.index, examples), || self.stay_in_touch())?;
+            report_done::<TrainError, _>(&*splits, (split.index, examples), || self.rows().stay_in_touch())?;
         }
-        Ok(self.forget_split(split)?)
+        Ok(self.rows().forget_split(split)?)
     }
 
     /// Ends the pushes of a worker. Late ones are settled first, because a worker that has left gets no report of them.
     fn end(&mut self) -> Result<(), TrainError> {
         self.settle()?;
-        self.drain()?;
+        self.rows().drain()?;
         self.count_late();
         Ok(())
     }

@@ -75,14 +75,7 @@ pub fn train_watched<B: Backend>(
     let mut run = TrainingLoop::new(backend, mode, depth, start, splits, data_format);
     let mut batches = Batches::start(opened, plan, options.threads > 1, None)?;
     let learned = run.run(&mut batches, stop, options.progress_every, progress, watch);
-    let mut stopped = match learned {
-        Ok(stopped) => stopped,
-        Err(error) => {
-            batches.abandon();
-            return Err(error);
-        }
-    };
-    let summary = batches.finish()?;
+    let (mut stopped, summary) = batches.close(learned)?;
     run.end()?;
     run.give_up();
     let wire = run.backend.counters();

@@ -2,15 +2,14 @@
 
 use crate::backend::error::BackendError;
 use crate::backend::{Backend, PulledRows};
+use crate::batch::Batch;
 use crate::batch::batches::Batches;
 use crate::batch::first::await_first;
-use crate::batch::{Batch, InSplit};
 use crate::learn::pass_sums::PassSums;
 use crate::learn::pending::{Pending, Pushing};
 use crate::learn::replay::overlay;
 use crate::learn::report::{Progress, StepObserver, StepReport, TrainError};
 use crate::learn::update_mode::UpdateMode;
-use crate::limits::REST_AFTER;
 use crate::read::formats::columns::Columns;
 use crate::read::splits::split::Splits;
 use std::collections::VecDeque;
@@ -123,23 +122,13 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         Ok(())
     }
 
-    /// Waits for the next split, because other workers may have all that are left. Meanwhile no worker waits for this
-    /// one.
+    /// Waits for the next split, because other workers may have all that are left.
     fn await_batch(&mut self, batches: &mut Batches) -> Result<(), TrainError> {
-        let mut rests = false;
-        while self.pulls.awaited.is_none() && !self.pulls.ended {
-            match batches.next_within(REST_AFTER) {
-                Ok(batch) => (self.pulls.ended, self.pulls.awaited) = (batch.is_none(), batch),
-                Err(_) if !rests => {
-                    rests = true;
-                    // A worker that has left gets no report of late pushes: ask before it leaves.
-                    self.settle()?;
-                    self.backend.rest()?;
-                }
-                Err(_) => {}
-            }
+        if self.pulls.awaited.is_none() && !self.pulls.ended {
+            let batch = self.next_of_splits(batches)?;
+            (self.pulls.ended, self.pulls.awaited) = (batch.is_none(), batch);
         }
-        if rests && !self.pulls.ended { Ok(self.backend.resume()?) } else { Ok(()) }
+        Ok(())
     }
 
     /// Pulls until more than `most` batches are in flight, or there are no more.
@@ -252,16 +241,14 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
 }
 
 impl<B: Backend> Pushing for TrainingLoop<'_, B> {
+    type Rows = B;
+
+    fn rows(&mut self) -> &mut B {
+        self.backend
+    }
+
     fn pending(&mut self) -> &mut Pending {
         &mut self.pending
-    }
-
-    fn may_be_late(&self) -> bool {
-        self.backend.may_be_late()
-    }
-
-    fn drain(&mut self) -> Result<(), BackendError> {
-        self.backend.drain()
     }
 
     fn take_late(&mut self, late: &mut Vec<u64>) {
@@ -275,13 +262,5 @@ impl<B: Backend> Pushing for TrainingLoop<'_, B> {
         self.backend.push(&batch.keys, rows, self.mode.write(), batch.split.as_ref())?;
         self.pending.pushed(batch);
         Ok(())
-    }
-
-    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
-        self.backend.stay_in_touch()
-    }
-
-    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
-        self.backend.forget_split(split)
     }
 }

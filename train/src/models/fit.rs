@@ -6,13 +6,12 @@ use crate::backend::error::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
 use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
 use crate::batch::first::await_first;
-use crate::batch::{Batch, BatchKeys, InSplit};
+use crate::batch::{Batch, BatchKeys};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
 use crate::learn::pending::{Pending, Pushing, test_at_end};
 use crate::learn::push_content::PushContent;
 use crate::learn::report::{StepReport, TrainError, no_rows};
-use crate::limits::REST_AFTER;
 use crate::models::score;
 use crate::read::reader::Reader;
 use gannet_optim::Rule;
@@ -77,14 +76,7 @@ pub fn fit_watched<T: Tables>(
         watch(&step, learner.model, learner.tables)
     };
     let learned = learner.run(&mut batches, stop, start, options, progress, &mut watched);
-    let mut stopped = match learned {
-        Ok(stopped) => stopped,
-        Err(error) => {
-            batches.abandon();
-            return Err(error);
-        }
-    };
-    let summary = batches.finish()?;
+    let (mut stopped, summary) = batches.close(learned)?;
     learner.end()?;
     learner.tables.leave()?;
     learner.give_up();
@@ -216,32 +208,15 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(true)
     }
 
-    /// The next batch. While other workers have all that is left of the data, no worker waits for this one.
+    /// The next batch.
     fn next(&mut self, batches: &mut Batches) -> Result<Option<Batch>, TrainError> {
-        if self.pending.splits.is_none() {
-            if self.steps == 0 && self.tables.batches_before() > 0 {
-                return Ok(await_first(batches, || self.tables.stay_in_touch())?);
-            }
-            return Ok(batches.next());
+        if self.pending.splits.is_some() {
+            return self.next_of_splits(batches);
         }
-        let mut rests = false;
-        loop {
-            match batches.next_within(REST_AFTER) {
-                Ok(batch) => {
-                    if rests && batch.is_some() {
-                        self.tables.resume()?;
-                    }
-                    return Ok(batch);
-                }
-                Err(_) if !rests => {
-                    rests = true;
-                    // A worker that has left gets no report of late pushes.
-                    self.settle()?;
-                    self.tables.rest()?;
-                }
-                Err(_) => {}
-            }
+        if self.steps == 0 && self.tables.batches_before() > 0 {
+            return Ok(await_first(batches, || self.tables.stay_in_touch())?);
         }
+        Ok(batches.next())
     }
 
     /// Learns a batch: pulls its rows, learns its examples and pushes.
@@ -339,16 +314,14 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
 }
 
 impl<T: Tables> Pushing for ModelLearner<'_, T> {
+    type Rows = T;
+
+    fn rows(&mut self) -> &mut T {
+        self.tables
+    }
+
     fn pending(&mut self) -> &mut Pending {
         &mut self.pending
-    }
-
-    fn may_be_late(&self) -> bool {
-        self.tables.may_be_late()
-    }
-
-    fn drain(&mut self) -> Result<(), BackendError> {
-        self.tables.drain()
     }
 
     fn take_late(&mut self, late: &mut Vec<u64>) {
@@ -363,13 +336,5 @@ impl<T: Tables> Pushing for ModelLearner<'_, T> {
         self.pull(batch)?;
         self.learn(batch, false)?;
         Ok(self.push(batch)?)
-    }
-
-    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
-        self.tables.stay_in_touch()
-    }
-
-    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
-        self.tables.forget_split(split)
     }
 }

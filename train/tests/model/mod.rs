@@ -5,7 +5,7 @@ use gannet_core::{Read, Schema, Stats, Write};
 use gannet_optim::{Rule, Update, Visitor, add_change};
 use gannet_train::{
     Backend, BackendError, BatchKeys, Block, Data, INTERCEPT_KEY, InSplit, PulledRows, ReadError, Reader,
-    Share,
+    Share, TrainedRows,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
@@ -331,10 +331,6 @@ pub fn step(schema: &Schema, clock: u64, row: &mut [f32], gradient: f32) {
 }
 
 impl Backend for MapRows {
-    fn transport(&self) -> String {
-        "map".to_owned()
-    }
-
     fn schema(&self) -> &Schema {
         &self.schema
     }
@@ -388,11 +384,6 @@ impl Backend for MapRows {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), BackendError> {
-        assert!(self.in_flight.is_empty());
-        Ok(())
-    }
-
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         for (&key, weight) in keys.iter().zip(weights) {
             *weight = self::weight(&self.schema.rule, &self.row(key));
@@ -407,6 +398,17 @@ impl Backend for MapRows {
 
     fn stats(&mut self) -> Result<Stats, BackendError> {
         Ok(Stats { rows: self.rows.len() as u64, bytes: 0, shards: self.schema.shards })
+    }
+}
+
+impl TrainedRows for MapRows {
+    fn transport(&self) -> String {
+        "map".to_owned()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        assert!(self.in_flight.is_empty());
+        Ok(())
     }
 
     fn not_finite(&self) -> u64 {

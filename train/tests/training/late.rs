@@ -5,7 +5,7 @@ use gannet_core::{Read, Schema, Stats, Write, hash, shard_of};
 use gannet_optim::{Rule, Sgd};
 use gannet_train::{
     Backend, BackendError, BatchKeys, Data, FileFingerprint, InSplit, Options, PulledRows, PushContent,
-    Split, Splits, train,
+    Split, Splits, TrainedRows, train,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,31 +35,33 @@ struct Steps {
 }
 
 impl Backend for Steps {
-    fn transport(&self) -> String {
-        "steps".into()
-    }
     fn schema(&self) -> &Schema {
         self.schema.as_ref().unwrap()
     }
+
     fn depth(&self) -> usize {
         0
     }
+
     fn begin_pull(&mut self, keys: BatchKeys<'_>, _: Read) -> Result<(), BackendError> {
         let keys = keys.keys;
         self.keys.push(keys.to_vec());
         assert_eq!(self.keys.len(), 1, "a pull ahead would wait for its own worker");
         Ok(())
     }
+
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let keys = self.keys.remove(0);
         let rows = PulledRows { values: vec![0.0; keys.len()], saw: Vec::new() };
         assert!(self.finished.replace(keys).is_none(), "a push must follow a finished pull");
         Ok(rows)
     }
+
     fn forget_pull(&mut self, _: PulledRows) -> Result<(), BackendError> {
         assert!(self.finished.take().is_some());
         Ok(())
     }
+
     fn push(
         &mut self,
         keys: &[u64],
@@ -86,10 +88,35 @@ impl Backend for Steps {
         self.pushes += 1;
         Ok(())
     }
+
+    fn take_late(&mut self, late: &mut Vec<u64>) {
+        late.append(&mut self.reported);
+    }
+
+    fn weights(&mut self, _: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
+        weights.fill(0.0);
+        Ok(())
+    }
+
+    fn scan(&mut self, _: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<Stats, BackendError> {
+        Ok(Stats::default())
+    }
+}
+
+impl TrainedRows for Steps {
+    fn transport(&self) -> String {
+        "steps".into()
+    }
+
     fn drain(&mut self) -> Result<(), BackendError> {
         self.reported.append(&mut self.coming);
         Ok(())
     }
+
     fn rest(&mut self) -> Result<(), BackendError> {
         assert!(
             self.coming.is_empty() && self.reported.is_empty(),
@@ -97,22 +124,11 @@ impl Backend for Steps {
         );
         Ok(())
     }
+
     fn may_be_late(&self) -> bool {
         true
     }
-    fn take_late(&mut self, late: &mut Vec<u64>) {
-        late.append(&mut self.reported);
-    }
-    fn weights(&mut self, _: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
-        weights.fill(0.0);
-        Ok(())
-    }
-    fn scan(&mut self, _: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
-        Ok(())
-    }
-    fn stats(&mut self) -> Result<Stats, BackendError> {
-        Ok(Stats::default())
-    }
+
     fn not_finite(&self) -> u64 {
         0
     }

@@ -8,7 +8,7 @@ use gannet_optim::{AdaGrad, Add, Ftrl, Rule, Sgd};
 use gannet_server::{Server, ServerConfig};
 use gannet_train::{
     Backend, Data, Embedded, FlatTable, Options, ReadError, RemoteBackend, Report, Share, TrainError,
-    Weights, predict, train,
+    TrainedRows, Weights, predict, train,
 };
 use gannet_transport::tcp::Tcp;
 use gannet_worker::{Worker, WorkerConfig};
@@ -68,10 +68,18 @@ fn replay_is_the_online_learner() {
 fn sums_of_stale_rows_would_show() {
     // Shows that the test above can fail: this backend claims pushes that its pulls did not include.
     struct Liar(MapRows);
-    impl Backend for Liar {
+    impl TrainedRows for Liar {
         fn transport(&self) -> String {
             self.0.transport()
         }
+        fn drain(&mut self) -> Result<(), gannet_train::BackendError> {
+            self.0.drain()
+        }
+        fn not_finite(&self) -> u64 {
+            0
+        }
+    }
+    impl Backend for Liar {
         fn schema(&self) -> &Schema {
             self.0.schema()
         }
@@ -99,9 +107,6 @@ fn sums_of_stale_rows_would_show() {
         ) -> Result<(), gannet_train::BackendError> {
             self.0.push(keys, rows, write, split)
         }
-        fn drain(&mut self) -> Result<(), gannet_train::BackendError> {
-            self.0.drain()
-        }
         fn weights(&mut self, keys: &[u64], out: &mut [f32]) -> Result<(), gannet_train::BackendError> {
             self.0.weights(keys, out)
         }
@@ -110,9 +115,6 @@ fn sums_of_stale_rows_would_show() {
         }
         fn stats(&mut self) -> Result<gannet_core::Stats, gannet_train::BackendError> {
             self.0.stats()
-        }
-        fn not_finite(&self) -> u64 {
-            0
         }
     }
     let folder = tempfile::tempdir().unwrap();

@@ -25,7 +25,7 @@ use gannet::runs::{RunMember, RunSetting};
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Reader, RemoteBackend, Share,
-    StepReport, evaluate, plan_files, test_at_end,
+    StepReport, TrainedRows, evaluate, plan_files, test_at_end,
 };
 use gannet::{Server, ServerConfig, Transports};
 use std::sync::Arc;

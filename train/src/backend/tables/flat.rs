@@ -8,6 +8,7 @@ use super::row_index::{PIECE_ROWS, PreparedRows, RowIndex, RowPreparer, lock};
 use super::segment::{SegmentPart, parts, weigh};
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Admission, OpenError, Read, Schema, Stats, Write, prefetch};
 use std::collections::VecDeque;
@@ -248,10 +249,6 @@ impl WeightTables for FlatTables {
 }
 
 impl Tables for FlatTables {
-    fn transport(&self) -> String {
-        "embedded".to_owned()
-    }
-
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         if let Some(number) = self.tables.iter().position(|rows| rows.schema == *schema) {
             return Ok(number);
@@ -327,10 +324,6 @@ impl Tables for FlatTables {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
     fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         let FlatRows { index, pieces, floats, rows, .. } = &self.tables[table];
         let keys = &lock(index).keys[..*rows];
@@ -360,12 +353,18 @@ impl Tables for FlatTables {
         let rows = &self.tables[table];
         Ok(Stats { rows: rows.rows as u64, bytes: rows.bytes(), shards: rows.schema.shards })
     }
+}
+
+impl TrainedRows for FlatTables {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
 
     fn not_finite(&self) -> u64 {
         self.not_finite
-    }
-
-    fn not_admitted(&self) -> u64 {
-        0
     }
 }

@@ -3,6 +3,7 @@
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::embedded::Embedded;
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Store, Write, hash, shard_of};
@@ -125,10 +126,6 @@ impl WeightTables for LocalTables {
 }
 
 impl Tables for LocalTables {
-    fn transport(&self) -> String {
-        "embedded".to_owned()
-    }
-
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         if let Some(number) = self.tables.iter().position(|local| local.table.schema() == schema) {
             return Ok(number);
@@ -172,10 +169,6 @@ impl Tables for LocalTables {
         Ok(())
     }
 
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
     fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         self.tables[table].table.scan(page)
     }
@@ -186,6 +179,16 @@ impl Tables for LocalTables {
 
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
         self.tables[table].table.stats()
+    }
+}
+
+impl TrainedRows for LocalTables {
+    fn transport(&self) -> String {
+        "embedded".to_owned()
+    }
+
+    fn drain(&mut self) -> Result<(), BackendError> {
+        Ok(())
     }
 
     fn not_finite(&self) -> u64 {

@@ -16,6 +16,7 @@ pub use saved::SavedTables;
 pub(crate) use segment::{SegmentPart, parts, weigh};
 
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 
@@ -41,10 +42,7 @@ pub trait WeightTables {
 /// Rows to learn. The keys of a call are unique, in any order, and its rows are in the same order. A push goes to the
 /// keys of the table's pull that was finished last, one push for each pull. A pull includes every earlier push of
 /// this process.
-pub trait Tables: WeightTables {
-    /// How rows travel: "embedded", "tcp", "shm".
-    fn transport(&self) -> String;
-
+pub trait Tables: WeightTables + TrainedRows {
     /// Opens the table, or creates it. If it is open here already, this returns its number.
     ///
     /// # Errors
@@ -126,50 +124,6 @@ pub trait Tables: WeightTables {
         self.push(table, before, Write::Change, split)
     }
 
-    /// Batches of this worker's fixed share that the rows have already, over all passes. The worker reads past them.
-    fn batches_before(&self) -> u64 {
-        0
-    }
-
-    /// Shows other workers and the servers that this worker is alive, while it has nothing to request.
-    ///
-    /// # Errors
-    /// A push was refused, or the servers are lost.
-    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Makes the servers forget the push names of a split that is learned and that no worker will get again.
-    ///
-    /// # Errors
-    /// The servers are lost.
-    fn forget_split(&mut self, _split: &InSplit) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Tells other workers not to wait for this one until it [`resumes`](Self::resume), because it has nothing to
-    /// learn.
-    ///
-    /// # Errors
-    /// A push was refused, or the servers are lost.
-    fn rest(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Ends the rest: this worker has a batch to learn again.
-    ///
-    /// # Errors
-    /// As [`rest`](Self::rest).
-    fn resume(&mut self) -> Result<(), BackendError> {
-        Ok(())
-    }
-
-    /// Waits until every push is applied.
-    ///
-    /// # Errors
-    /// A push was refused, or the servers are lost.
-    fn drain(&mut self) -> Result<(), BackendError>;
-
     /// Calls `page` with keys and stored floats until it has seen every row of the table once.
     ///
     /// # Errors
@@ -190,29 +144,7 @@ pub trait Tables: WeightTables {
     /// The servers are lost.
     fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError>;
 
-    /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
-    /// clock. The last entry counts all larger ones. Empty without other workers.
-    fn pulls_by_staleness(&self) -> Vec<u64> {
-        Vec::new()
-    }
-
-    /// Whether pushes may be late: as long as this worker keeps step with others in synchronous steps.
-    fn may_be_late(&self) -> bool {
-        false
-    }
-
     /// Appends the numbers, from 0, of a table's late pushes since the last call: some of their rows arrived after
     /// their synchronous step was applied without them.
     fn take_late(&mut self, _table: TableIndex, _late: &mut Vec<u64>) {}
-
-    /// Rows of late pushes, of all tables.
-    fn late_rows(&self) -> u64 {
-        0
-    }
-
-    /// Rows of pushes that were dropped because a value was NaN or infinite.
-    fn not_finite(&self) -> u64;
-
-    /// Rows of pushes that created no row because they were not admitted.
-    fn not_admitted(&self) -> u64;
 }

@@ -4,6 +4,7 @@
 use super::{TableIndex, Tables, WeightTables};
 use crate::backend::cut_pool::CutPool;
 use crate::backend::error::BackendError;
+use crate::backend::trained_rows::TrainedRows;
 use crate::batch::{BatchKeys, InSplit};
 use gannet_core::{Read, Schema, Stats, Write};
 use gannet_transport::Net;
@@ -102,10 +103,6 @@ impl<N: Net> WeightTables for RemoteTables<N> {
 }
 
 impl<N: Net> Tables for RemoteTables<N> {
-    fn transport(&self) -> String {
-        self.worker.transport()
-    }
-
     fn open(&mut self, schema: &Schema) -> Result<TableIndex, BackendError> {
         if let Some(number) = self.tables.iter().position(|remote| remote.schema == *schema) {
             return Ok(number);
@@ -196,6 +193,25 @@ impl<N: Net> Tables for RemoteTables<N> {
         Ok(())
     }
 
+    fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
+        Ok(self.worker.scan(self.tables[table].id, page)?)
+    }
+
+    fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
+        Ok(self.worker.status(self.tables[table].id)?.stats)
+    }
+
+    fn take_late(&mut self, table: TableIndex, late: &mut Vec<u64>) {
+        let RemoteTable { id, base, .. } = self.tables[table];
+        late.extend(self.worker.take_late(id).into_iter().map(|seq| seq - base - 1));
+    }
+}
+
+impl<N: Net> TrainedRows for RemoteTables<N> {
+    fn transport(&self) -> String {
+        self.worker.transport()
+    }
+
     fn batches_before(&self) -> u64 {
         self.share.map_or(0, |share| share.batches())
     }
@@ -223,21 +239,8 @@ impl<N: Net> Tables for RemoteTables<N> {
         Ok(self.worker.drain()?)
     }
 
-    fn scan(&mut self, table: TableIndex, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
-        Ok(self.worker.scan(self.tables[table].id, page)?)
-    }
-
-    fn stats(&mut self, table: TableIndex) -> Result<Stats, BackendError> {
-        Ok(self.worker.status(self.tables[table].id)?.stats)
-    }
-
     fn pulls_by_staleness(&self) -> Vec<u64> {
         self.worker.shared_counters().pulls_by_staleness()
-    }
-
-    fn take_late(&mut self, table: TableIndex, late: &mut Vec<u64>) {
-        let RemoteTable { id, base, .. } = self.tables[table];
-        late.extend(self.worker.take_late(id).into_iter().map(|seq| seq - base - 1));
     }
 
     fn may_be_late(&self) -> bool {
