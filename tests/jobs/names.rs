@@ -81,6 +81,23 @@ impl Namespace {
         command
     }
 
+    /// On a busy machine a worker takes seconds to find its servers.
+    fn wait_until_both_train(&self) {
+        let begun = Instant::now();
+        let trains =
+            |worker: &serde_json::Value| worker["batches"].as_u64().is_some_and(|batches| batches > 20);
+        loop {
+            let line = format!("status --ps-hosts {HOSTS} --json --insecure");
+            let done = Process::start(self.gannet(&line)).wait();
+            let status: serde_json::Value = serde_json::from_str(done.out.trim()).unwrap_or_default();
+            let workers = status["runs"][0]["workers"].as_array().cloned().unwrap_or_default();
+            if workers.len() == 2 && workers.iter().all(trains) {
+                return;
+            }
+            assert!(begun.elapsed() < limit(), "the workers do not train: {done:?}");
+        }
+    }
+
     fn server(&self, folder: &Path, index: u32, at: &str) -> Served {
         let data_dir = folder.join(format!("ps-{index}"));
         let line = format!(
@@ -120,7 +137,7 @@ fn a_server_that_moves_is_found_by_its_name_and_a_slow_name_server_delays_nobody
         Process::start(world.gannet(&line))
     };
     let workers = [worker(0), worker(1)];
-    std::thread::sleep(Duration::from_secs(3));
+    world.wait_until_both_train();
     world.say(&[("ps-a.test", "127.0.0.1", 8.0), ("ps-b.test", "127.0.0.3", 8.0)]);
     second.child.signal(Signal::KILL);
     drop(second);
