@@ -36,7 +36,7 @@ pub fn save_and_report(
     args: &TrainArgs,
     (trained, account): (&Results, &Account),
     save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
-    weights: &[(String, f32)],
+    weights: impl FnOnce() -> Result<Vec<(String, f32)>, Failure>,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let of = &trained.of;
@@ -52,7 +52,8 @@ pub fn save_and_report(
     };
     let saved = learned.save(args, save)?;
     warn_of_quality(of);
-    trained.print(args, account, weights, validations);
+    // They are pulled last: a server that is lost now costs no model.
+    trained.print(args, account, &weights()?, validations);
     saved.print(args, of.stopped);
     Ok(())
 }

@@ -114,5 +114,5 @@ pub fn finish<B: Backend>(
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let save = |folder: &Path, notes: &Notes<'_>| lr::save_lr(folder, backend, notes);
-    save_and_report(args, (trained, account), save, &[], validations)
+    save_and_report(args, (trained, account), save, || Ok(Vec::new()), validations)
 }

@@ -18,6 +18,7 @@ use crate::train::validation::{ModelInTraining, Validator};
 use gannet::train::models::{Fitting, Measured, Model, fit_watched, score};
 use gannet::train::{Data, Options, StepReport, Tables, TrainError};
 use serde_json::Value;
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -81,7 +82,10 @@ pub fn finish<T: Tables>(
     (trained, account): (&Results, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let weights = models::weights(model, tables, &trained.of)?;
-    let save = |folder: &Path, notes: &Notes<'_>| tables::save_tables(folder, shape, model, tables, notes);
-    save_and_report(args, (trained, account), save, &weights, validations)
+    let tables = RefCell::new(tables);
+    let save = |folder: &Path, notes: &Notes<'_>| {
+        tables::save_tables(folder, shape, model, &mut **tables.borrow_mut(), notes)
+    };
+    let weights = || models::weights(model, &mut **tables.borrow_mut(), &trained.of);
+    save_and_report(args, (trained, account), save, weights, validations)
 }
