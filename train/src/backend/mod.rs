@@ -91,7 +91,7 @@ pub trait Backend: TrainedRows {
 
     /// Pushes to the rows of the pull that was finished last: gradients where it read weights, changes of state where
     /// it read state. `rows` is the pull's answer with the new values. A push of a batch of a split has the name of
-    /// that batch. It is certainly applied when [`drain`](Self::drain) has returned.
+    /// that batch. It is certainly applied when [`drain`](TrainedRows::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.

@@ -248,7 +248,7 @@ impl Sim {
     /// Runs the simulation for this long.
     ///
     /// # Panics
-    /// When a process or an actor calls it: they wait by [`Poll::wait`].
+    /// When a process or an actor calls it: they wait by [`Poll::wait`](gannet_transport::Poll::wait).
     pub fn run(&self, duration: Duration) {
         assert!(
             !process::is_running() && !self.stepping.get(),

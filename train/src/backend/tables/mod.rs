@@ -90,7 +90,7 @@ pub trait Tables: WeightTables + TrainedRows {
 
     /// Pushes to the rows of the table's pull that was finished last. A push of a batch of a split has the name of
     /// that batch. The call may swap the memory of `values`. The push is certainly applied when
-    /// [`drain`](Self::drain) has returned.
+    /// [`drain`](TrainedRows::drain) has returned.
     ///
     /// # Errors
     /// The push is refused, or the servers are lost.
