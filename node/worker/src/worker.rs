@@ -122,9 +122,14 @@ impl<N: Net> Worker<N> {
 
     /// Sends and receives what it can. If nothing moves, it waits at most `patience`.
     pub(crate) fn pump(&mut self, patience: Duration) -> Result<(), WorkerError> {
-        let begun = self.links.exchange(&mut self.tables, patience)?;
+        let (begun, waited) = self.links.exchange(&mut self.tables, patience)?;
         self.hand_on()?;
-        self.end_turn(begun)
+        let ended = self.end_turn(begun);
+        if waited {
+            let time = self.links.net.now().saturating_sub(begun);
+            self.links.counters.waited_nanos.add(time.as_nanos() as u64);
+        }
+        ended
     }
 
     /// Sends and receives what it can, without waiting. Returns whether there was anything.

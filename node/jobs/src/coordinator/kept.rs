@@ -8,7 +8,7 @@
 //! 16     a control message: keys, leases, the last number
 //! ```
 
-use crate::coordinator::memory::MemoryState;
+use crate::coordinator::memory::{Clock, Hearing, MemoryState};
 use gannet_wire::coordinator::{CoordinatorEntry, CoordinatorError};
 use gannet_wire::messages::control;
 use gannet_wire::whole_files;
@@ -42,8 +42,8 @@ pub(crate) fn file(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }
 
-/// Reads the state in the file. Its leases begin now.
-pub(crate) fn load(file: &Path, now: Duration) -> Result<MemoryState, CoordinatorError> {
+/// Reads the state in the file. Its leases begin when it has been read.
+pub(crate) fn load(file: &Path, clock: &Clock) -> Result<MemoryState, CoordinatorError> {
     let because = |why: String| {
         let file = file.display();
         CoordinatorError(format!(
@@ -54,6 +54,7 @@ pub(crate) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
     let Some(bytes) = bytes else { return Ok(MemoryState::new()) };
     let payload = whole_files::decode(MAGIC, &bytes, "a coordinator's file").map_err(because)?;
     let kept: KeptV1 = control::open(payload).map_err(|error| because(error.to_string()))?;
+    let now = clock();
     let ttl = |(lease, millis): (u64, u64)| {
         let ttl = Duration::from_millis(millis);
         (lease, (ttl, now + ttl))
@@ -64,7 +65,7 @@ pub(crate) fn load(file: &Path, now: Duration) -> Result<MemoryState, Coordinato
     };
     let leases = kept.leases.into_iter().map(ttl).collect();
     let (keys, last) = (kept.keys.into_iter().map(key).collect(), kept.last.saturating_add(NUMBERS_LEFT_OUT));
-    Ok(MemoryState { keys, leases, last, ended: last, ..MemoryState::default() })
+    Ok(MemoryState { keys, leases, last, ended: last, hearing: Hearing::OpenSince(now) })
 }
 
 /// Writes the state.

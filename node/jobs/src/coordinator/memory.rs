@@ -48,6 +48,8 @@ pub(crate) enum Hearing {
     /// Nobody says so: callers ask the coordinator themselves.
     #[default]
     Always,
+    /// The coordinator has been opened at this time. Its server may take long to start.
+    OpenSince(Duration),
     /// It waits for requests until this time, unless it was stopped.
     WaitsUntil(Duration),
     /// It has handled requests since this time.
@@ -58,7 +60,7 @@ impl Hearing {
     /// For how long the thread has heard nobody until `now`.
     fn unheard(self, now: Duration) -> Duration {
         match self {
-            Hearing::Always => Duration::ZERO,
+            Hearing::Always | Hearing::OpenSince(_) => Duration::ZERO,
             Hearing::WaitsUntil(since) | Hearing::WorksSince(since) => now.saturating_sub(since),
         }
     }
@@ -76,6 +78,11 @@ impl MemoryState {
     pub(crate) fn new() -> MemoryState {
         let last = random::draw_number().unwrap_or(0) >> 2;
         MemoryState { last, ended: last, ..MemoryState::default() }
+    }
+
+    /// When a lease ends that is renewed now. What the thread has not heard until now makes it no longer.
+    fn end_of(&self, ttl: Duration, now: Duration) -> Duration {
+        now + ttl - excused(self.hearing.unheard(now), ttl)
     }
 
     /// The keys that begin with `prefix` and come behind `after`.
@@ -122,7 +129,7 @@ impl MemoryCoordinator {
     /// The file cannot be read.
     pub fn open(folder: &Path, clock: Clock) -> Result<MemoryCoordinator, CoordinatorError> {
         let file = kept::file(folder);
-        let state = Mutex::new(kept::load(&file, clock())?);
+        let state = Mutex::new(kept::load(&file, &clock)?);
         Ok(MemoryCoordinator { state, clock, file: Some(file) })
     }
 
@@ -135,7 +142,10 @@ impl MemoryCoordinator {
     fn hear(&self, hearing: impl FnOnce(Duration) -> Hearing) {
         let now = (self.clock)();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let unheard = state.hearing.unheard(now);
+        let unheard = match state.hearing {
+            Hearing::OpenSince(since) => now.saturating_sub(since),
+            hearing => hearing.unheard(now),
+        };
         state.leases.values_mut().for_each(|(ttl, end)| *end += excused(unheard, *ttl));
         state.hearing = hearing(now);
     }
@@ -222,14 +232,17 @@ impl Coordinator for MemoryCoordinator {
         }
         // The file has it as soon as a key is written with it. Without a key nobody misses it.
         state.last += 1;
-        let lease = state.last;
-        state.leases.insert(lease, (ttl, now + ttl));
+        let (lease, end) = (state.last, state.end_of(ttl, now));
+        state.leases.insert(lease, (ttl, end));
         Ok(lease)
     }
 
     fn keep_alive(&self, lease: u64) -> Result<bool, CoordinatorError> {
         let (mut state, now) = self.now();
-        Ok(state.leases.get_mut(&lease).map(|(ttl, end)| *end = now + *ttl).is_some())
+        let Some(ttl) = state.leases.get(&lease).map(|(ttl, _)| *ttl) else { return Ok(false) };
+        let end = state.end_of(ttl, now);
+        state.leases.insert(lease, (ttl, end));
+        Ok(true)
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {

@@ -63,6 +63,12 @@ fn keys_survive_the_process_and_leases_last_for_another_of_their_times() {
     let place = first.compare_and_set("place", 0, b"a", None).unwrap().unwrap();
     let owner = first.compare_and_set("owner", 0, b"b", Some(lease)).unwrap().unwrap();
     drop(first);
+    // A server that takes long to start hears nobody meanwhile.
+    let slow = MemoryCoordinator::open(folder.path(), clock.clone()).unwrap();
+    time.store(90, Relaxed);
+    slow.begin_wait(Duration::from_secs(1));
+    assert_eq!(slow.get("owner").unwrap().map(|entry| entry.version), Some(owner));
+    drop(slow);
     // The clock of another process begins anew.
     time.store(1, Relaxed);
     let second = MemoryCoordinator::open(folder.path(), clock.clone()).unwrap();
@@ -172,6 +178,17 @@ fn a_lease_does_not_end_by_a_time_in_which_nobody_is_heard() {
     pass(9000);
     coordinator.end_wait();
     assert!(is_there(first));
+    // A lease that is renewed late in such a time is no longer by what came before.
+    pass(9000);
+    assert!(coordinator.keep_alive(first).unwrap());
+    coordinator.begin_wait(tick);
+    pass(1000);
+    coordinator.end_wait();
+    assert!(is_there(first));
+    coordinator.begin_wait(tick);
+    pass(1000);
+    coordinator.end_wait();
+    assert!(!is_there(first), "it was renewed two seconds ago");
     // Two waits in which nobody came.
     let second = begin();
     for _ in 0..2 {

@@ -467,27 +467,6 @@ fn a_worker_that_was_killed_after_the_end_of_its_job_is_late_once_and_not_refuse
     }
 }
 
-/// The worker that saved the model was killed after that, and nobody started it again. On the next day its job was
-/// begun again with the same flags, and it trained nothing and ended with 0.
-#[test]
-fn a_worker_that_was_killed_after_the_end_trains_when_it_continues_later() {
-    for (pass, decided) in [(5, RunDecision::Late), (3_600, RunDecision::Continued)] {
-        let mut world = World::new(1);
-        let saves = incarnation(0, 1);
-        let come = |world: &mut World, of| {
-            come_at(&mut world.registry, of, RunIntent::Continue, 3, world.now).map(|come| come.0)
-        };
-        assert_eq!(come(&mut world, saves), Ok(RunDecision::Begun));
-        let job = RunActionV1::JobV2 { generation: 1, number: 1, unfenced: Vec::new() };
-        ask(&mut world.registry, saves, job, world.now).unwrap();
-        let finish = RunActionV1::Finish { generation: 1, rows: 1, at: 1, missing: Vec::new() };
-        ask(&mut world.registry, saves, finish, world.now).unwrap();
-        world.registry.closed(1);
-        world.pass(pass);
-        assert_eq!(come(&mut world, incarnation(0, 2)), Ok(decided), "after {pass} s");
-    }
-}
-
 /// The first worker of a job died before the registry had heard of the job. The next one has its place, and the
 /// scheduler waited for a fence that nobody was asked for.
 #[test]

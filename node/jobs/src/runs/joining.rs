@@ -228,8 +228,10 @@ impl Registry {
         let just = self.finished.get(name).is_some_and(|&at| now.saturating_sub(at) < LATE_TIME);
         // A member that had not trained its share when the others finished is late whenever it comes, but only once.
         // So is one that was killed after the end, before it had left the job: its next start is no error. Whoever asks
-        // for more training later gets it.
-        let may_not_have_left = join.want == RunIntent::Auto || just;
+        // for more training later gets it. Only the workers' clocks outlive a restart of the registry.
+        let ended_at = run.finished.as_ref().map_or(0, |finished| finished.at);
+        let is_soon = join.at.saturating_sub(ended_at) < LATE_TIME.as_secs();
+        let may_not_have_left = join.want == RunIntent::Auto || is_soon;
         let has_not_left = may_not_have_left && run.in_job().any(|of| of.rank == incarnation.rank);
         let is_late = known.map_or(just, |known| !known.done) || has_not_left;
         let of_it = join.want == RunIntent::Auto || join.want == run.begun;

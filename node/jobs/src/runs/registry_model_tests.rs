@@ -186,6 +186,32 @@ fn a_worker_that_was_killed_before_the_end_began_the_run_anew_after_it() {
     }
 }
 
+/// A worker was killed after the end, and nobody started it again. On the next day the same command trained nothing.
+/// One that a supervisor starts again at once has nothing to train, also when the registry was restarted.
+#[test]
+fn a_worker_that_was_killed_after_the_end_trains_when_it_continues_later() {
+    let (soon, later) = ((5, RunDecision::Late), (3_600, RunDecision::Continued));
+    for ((seconds, decided), restarts) in [(soon, false), (soon, true), (later, false), (later, true)] {
+        let (folder, saves) = (tempfile::tempdir().unwrap(), incarnation(0, 1));
+        let mut registry = open(Some(folder.path()));
+        come(&mut registry, saves, RunIntent::Continue, 3).unwrap();
+        // The clock of whoever comes stands at 1,000,000 s.
+        let finish =
+            RunActionV1::Finish { generation: 1, rows: 7, at: 1_000_000 - seconds, missing: Vec::new() };
+        let job = RunActionV1::JobV2 { generation: 1, number: 1, unfenced: Vec::new() };
+        for what in [job, finish] {
+            ask(&mut registry, saves, what, NOW).unwrap();
+        }
+        registry.closed(1);
+        if restarts {
+            drop(registry);
+            registry = open(Some(folder.path()));
+        }
+        let come = come_at(&mut registry, incarnation(0, 2), RunIntent::Continue, 3, NOW * 2);
+        assert_eq!(come.map(|come| come.0), Ok(decided), "after {seconds} s");
+    }
+}
+
 /// A single process that came to its finished run counted as late, and trained the rows again without a word.
 #[test]
 fn one_process_trained_a_finished_run_again() {

@@ -30,16 +30,16 @@ use std::time::Duration;
 const REFUSALS_MAX: usize = 16;
 
 impl<N: Net> Links<N> {
-    /// Sends and receives what it can. If nothing moves, it waits at most `patience`. Returns when it began. What came
-    /// and is not for the links is then in `arrived`.
+    /// Sends and receives what it can. If nothing moves, it waits at most `patience`. Returns when it began, and
+    /// whether it has waited. What came and is not for the links is then in `arrived`.
     pub(crate) fn exchange(
         &mut self,
         tables: &mut Tables,
         patience: Duration,
-    ) -> Result<Duration, WorkerError> {
+    ) -> Result<(Duration, bool), WorkerError> {
         let begun = self.net.now();
         if self.turn_once(tables, begun)? || patience.is_zero() {
-            return Ok(begun);
+            return Ok((begun, false));
         }
         // Short answers come soon: polling costs less than sleeping. For long ones the worker sleeps.
         let short = self.flights.bytes <= SPIN_FRAME_BYTES;
@@ -54,8 +54,7 @@ impl<N: Net> Links<N> {
                 break;
             }
         }
-        self.counters.waited_nanos.add(self.net.now().saturating_sub(begun).as_nanos() as u64);
-        Ok(begun)
+        Ok((begun, true))
     }
 
     /// Sends and receives what it can, without waiting. Returns when it began, and whether there was anything.
