@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a click model on the shipped flights: will this flight arrive more than 15 minutes late? The command is built
-# with the profile `demo` (Cargo.toml), without object stores and etcd: in at most half of the time of a release.
+# with the profile `demo` (Cargo.toml), without object stores and etcd: in less than half of the CPU time of a release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh
@@ -19,5 +19,5 @@ The model is in $out. Try next:
   $gannet predict --model $out data/flights.csv.gz | head
   $gannet train data/flights.csv.gz --label label --categorical carrier,origin,dest --json
   $gannet launch --servers 2 --workers 2 -- train data/flights.csv.gz --epochs 30
-For work, install the faster command with all its parts: cargo install --locked --path cli
+For work, install the faster command, with object stores and etcd: cargo install --locked --path cli
 EOF
