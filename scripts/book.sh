@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds docs/ into a site with a search: target/book/html/index.html. mdBook is installed into target/mdbook when it is
-# missing, which takes three minutes of CPU. The pages of flags, of
-# metrics and of source files are made anew each time.
+# missing, which takes three minutes of CPU. scripts/book makes the pages of flags, metrics, waits, frames and source files
+# anew each time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/needs.sh

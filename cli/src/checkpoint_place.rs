@@ -69,7 +69,7 @@ fn bucket(url: &str) -> Result<CheckpointDir, Failure> {
 #[cfg(any(test, not(feature = "cloud")))]
 fn no_object_stores(url: &str) -> String {
     format!(
-        "{url}: this gannet was built without object stores; `cargo build --release -p gannet-cli --features cloud` \
+        "{url}: this gannet was built without object stores; `cargo install --locked --path cli` \
          builds one that has them, or name a folder"
     )
 }
@@ -90,7 +90,7 @@ mod tests {
     fn a_build_without_object_stores_names_the_command_that_builds_one_with_them() {
         let refused = no_object_stores("s3://bucket/job");
         assert!(refused.starts_with("s3://bucket/job: "), "{refused}");
-        assert!(refused.contains("`cargo build --release -p gannet-cli --features cloud`"), "{refused}");
+        assert!(refused.contains("`cargo install --locked --path cli`"), "{refused}");
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn etcd(
 #[cfg(not(feature = "etcd"))]
 fn etcd(_: &[String], _: bool, _: (&SecurityArgs, &TlsClientArgs)) -> Result<Arc<dyn Coordinator>, Failure> {
     Err(Failure::input(
-        "--coordinator etcd://...: this gannet was built without etcd; `cargo build --release -p gannet-cli --features etcd` \
+        "--coordinator etcd://...: this gannet was built without etcd; `cargo install --locked --path cli` \
          builds one that has it, or name a `gannet scheduler`",
     ))
 }

@@ -17,7 +17,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Adds the run to the object of a report.
+    /// Adds what a report says of the run.
     pub fn put(&self, report: &mut Numbers) {
         let Some((id, decided)) = &self.run else { return };
         report.add_all(json!({

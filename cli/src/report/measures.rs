@@ -31,8 +31,8 @@ pub fn measured(quality: Quality) -> Measured {
     Measured::Click(Box::new(quality))
 }
 
-/// Adds a quality. The names of its numbers begin with `before`. Where all models predict clicks, the numbers of an
-/// unknown quality are null.
+/// Adds a quality. The names of its numbers begin with `before`. With `clicks`, the numbers of an unknown quality
+/// are null; without, they are left out.
 pub fn put_quality(report: &mut Numbers, before: &str, measured: Option<&Measured>, clicks: bool) {
     let Some(measured) = measured else {
         let names = OF_CLICKS.iter().filter(|_| clicks);

@@ -1,4 +1,4 @@
-//! What a worker's training has brought, as far as its job must know it.
+//! The results of a worker's training, whatever it trains.
 
 use crate::report::training::Results;
 use gannet::train::BadLines;
