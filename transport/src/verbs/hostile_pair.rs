@@ -100,6 +100,12 @@ fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
     assert_eq!(&reader.landed()[..64], &[7; 64]);
 }
 
+/// Whether a session ended by the peer's refusal of an access. On a busy machine the peer has closed the connection
+/// before this side has seen the refusal.
+fn is_access_error(end: &str) -> bool {
+    end.contains("remote access error (status 10") || end.contains("the other side closed the connection")
+}
+
 fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
     let region = words.wait_for("region");
     let (addr, rkey) = region.split_once(' ').unwrap();
@@ -113,7 +119,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
     reader.landing(64).unwrap();
     let refused =
         reader.read(&[ReadRequest { rkey: want.rkey ^ 0x55, ..want }], LIMIT).unwrap_err().to_string();
-    assert!(refused.contains("remote access error (status 10"), "{refused}");
+    assert!(is_access_error(&refused), "{refused}");
     drop(bad);
     still_works(&mut good, want);
 
@@ -127,7 +133,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
         write.signalled = true;
         post(&bad, to, &[write]);
         let end = end_of(&mut bad).to_string();
-        assert!(end.contains("remote access error (status 10"), "{end}");
+        assert!(is_access_error(&end), "{end}");
         drop(bad);
         still_works(&mut good, want);
     }
