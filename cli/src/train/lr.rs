@@ -9,7 +9,6 @@ use crate::model::notes::Notes;
 use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
-use crate::report::training::Results;
 use crate::report::warnings;
 use crate::runs::alone::LocalRun;
 use crate::runs::{alone, settings};
@@ -19,8 +18,10 @@ use crate::train::ending::{ended_early, save_and_report};
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
 use gannet::table::Admission;
-use gannet::train::models::{Fitted, Objective};
-use gannet::train::{Backend, Embedded, FlatTable, Options, Progress, Share, StepReport, train_watched};
+use gannet::train::models::Objective;
+use gannet::train::{
+    Backend, Embedded, FlatTable, Options, Progress, Report, Share, StepReport, train_watched,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -70,11 +71,11 @@ fn train_and_save<B: Backend>(
     backend: &mut B,
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
-) -> Result<Fitted, Failure> {
+) -> Result<Report, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
     let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
     finish(args, backend, &trained, account, validator.into_validations())?;
-    Ok(trained.of)
+    Ok(trained)
 }
 
 /// Trains with a progress display.
@@ -85,9 +86,9 @@ pub fn learn<B: Backend>(
     (args, metrics): (&TrainArgs, &Metrics),
     on_progress: &mut dyn FnMut(&Progress),
     validator: &mut Validator<'_>,
-) -> Result<Results, Failure> {
+) -> Result<Report, Failure> {
     let mut display = ProgressDisplay::of(args);
-    let training = Arc::<Training>::default();
+    let training = Arc::new(Training::new(true));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let mut progress = |p: &Progress| {
@@ -102,14 +103,14 @@ pub fn learn<B: Backend>(
     let trained = trained?;
     training.finish(&trained, args.epochs);
     warnings::warn_of_bad_lines(&trained.bad_lines);
-    Ok(trained.into())
+    Ok(trained)
 }
 
 /// Saves the model and prints the report.
 pub fn finish<B: Backend>(
     args: &TrainArgs,
     backend: &mut B,
-    trained: &Results,
+    trained: &Report,
     account: &Account,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {

@@ -16,8 +16,8 @@ use crate::train::models::plan::{model, options_of, preflight, schemas_of};
 use crate::train::models::topics;
 use crate::train::validation::Validator;
 use gannet::table::Admission;
-use gannet::train::models::{Fitted, Model, push_of};
-use gannet::train::{FlatTables, LocalTables, Options, PushContent, Share, Tables};
+use gannet::train::models::{Model, push_of};
+use gannet::train::{FlatTables, LocalTables, Options, PushContent, Report, Share, Tables};
 use std::sync::atomic::AtomicBool;
 
 /// Trains in this process.
@@ -71,9 +71,9 @@ fn train_in<T: Tables>(
     tables: &mut T,
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
-) -> Result<Fitted, Failure> {
+) -> Result<Report, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
     let trained = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
     finish(args, shape, model, tables, (&trained, account), validator.into_validations())?;
-    Ok(trained.of)
+    Ok(trained)
 }

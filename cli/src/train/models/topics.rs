@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::job::check;
 use crate::metrics::Metrics;
-use crate::metrics::training::FitTraining;
+use crate::metrics::training::Training;
 use crate::model::folder::write;
 use crate::model::notes::Notes;
 use crate::model::saves;
@@ -27,9 +27,10 @@ use crate::train::worker::{JobWorker, Learner, share};
 use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
 use gannet::table::TableId;
-use gannet::train::models::{Fitting, Lda, Sampled, Topics};
+use gannet::train::models::{Lda, Sampled, Topics};
 use gannet::train::{
-    Data, Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
+    Data, Labels, LocalTables, Options, Progress, PushContent, Reader, Reduce, RemoteTables, Scale, Share,
+    Tables,
 };
 use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
@@ -250,17 +251,17 @@ fn sample<T: Tables>(
     metrics: &Metrics,
 ) -> Result<Sampled, Failure> {
     let mut display = ProgressDisplay::of(args);
-    let training = Arc::<FitTraining>::default();
+    let training = Arc::new(Training::new(false));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let sweeps = args.epochs;
     let sampled = model.sample(options, tables, stop, &mut |s| {
-        training.progress(&Fitting {
+        training.progress(&Progress {
             epoch: s.sweep - 1,
             examples: s.tokens,
             seconds: s.seconds,
             loss: f64::NAN,
-            ..Fitting::default()
+            ..Progress::default()
         });
         let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
         let text = format!("sweep {sweep} of {sweeps}  {} tokens  {speed:.0}/s", s.tokens);
