@@ -152,7 +152,7 @@ impl Learner for LrLearner {
         &self,
         own: &JobWorker<'_>,
         backend: &mut RemoteBackend<Transports>,
-        (trained, account): (&Report, &Account),
+        (trained, account): (&mut Report, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !own.is_chief {

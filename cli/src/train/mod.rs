@@ -29,7 +29,7 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     tasks::settle(&mut args);
     places::check_places(&args, launched::is_launched())?;
-    let lbfgs = lbfgs::is_chosen(&args)?;
+    let lbfgs = lbfgs::plan::is_chosen(&args)?;
     warm_start::check_warm_flags(&args, lbfgs)?;
     wire::check_wire(&args, lbfgs)?;
     row_type::check_row_type(&args, lbfgs)?;

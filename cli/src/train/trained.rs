@@ -1,5 +1,7 @@
 //! The results of a worker's training, whatever it trains.
 
+use crate::failure::Failure;
+use crate::train::ending::ended_early;
 use gannet::train::models::Measured;
 use gannet::train::{BadLines, Report};
 
@@ -23,6 +25,12 @@ pub trait Trained {
 
     /// Notes whether a signal has ended the wait for other workers.
     fn set_stopped(&mut self, stopped: bool);
+
+    /// The failure of a training that a signal has stopped.
+    fn ended(&self) -> Result<(), Failure> {
+        let Summary { examples, stopped, .. } = self.summary();
+        ended_early(stopped, examples)
+    }
 }
 
 impl Trained for Report {

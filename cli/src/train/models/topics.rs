@@ -220,7 +220,7 @@ impl Learner for TopicModel {
         &self,
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
-        ((sampled, _), account): (&(Sampled, u64), &Account),
+        ((sampled, _), account): (&mut (Sampled, u64), &Account),
         _: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !own.is_chief {

@@ -126,7 +126,7 @@ impl Learner for ModelLearner {
         &self,
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
-        (trained, account): (&Report, &Account),
+        (trained, account): (&mut Report, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         let (args, model) = (own.args, &*self.model);
