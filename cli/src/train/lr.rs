@@ -6,6 +6,7 @@ use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr::TABLE;
 use crate::model::notes::Notes;
+use crate::model::shape::Shape;
 use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
@@ -31,7 +32,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let mut options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
-    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), None)?;
+    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), &Shape::lr())?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::metrics::Metrics;
+use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::model::warm_start;
 use crate::report::account::Account;
@@ -12,7 +13,7 @@ use crate::server::store;
 use crate::signals;
 use crate::train::ending::ended_early;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{model, options_of, preflight, schemas_of};
+use crate::train::models::plan::{model, options_of, preflight};
 use crate::train::models::topics;
 use crate::train::validation::Validator;
 use gannet::table::Admission;
@@ -28,7 +29,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let (mut model, shape) = model(args)?;
     let mut options = options_of(args, &*model, Share::ALL, true)?;
     preflight(args, &options, &*model)?;
-    options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
+    options.begin = warm_start::begin(args, &schemas_of(&*model), &shape)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let push = push_of(&options, &*model)?;

@@ -4,9 +4,10 @@ use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
+use crate::model::folder::save_model;
+use crate::model::kinds::schemas_of;
 use crate::model::notes::Notes;
 use crate::model::shape::Shape;
-use crate::model::tables;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
@@ -68,8 +69,18 @@ impl<T: Tables> ModelInTraining for InTables<'_, T> {
     }
 
     fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
-        tables::save_tables(folder, self.shape, self.model, self.tables, notes)
+        save(folder, (self.shape, notes), self.model, self.tables)
     }
+}
+
+/// Saves the model. Returns the number of rows.
+fn save<T: Tables>(
+    folder: &Path,
+    (shape, notes): (&Shape, &Notes<'_>),
+    model: &dyn Model,
+    tables: &mut T,
+) -> Result<u64, Failure> {
+    save_model(folder, (&shape.notes(), notes), &schemas_of(model), |table, page| tables.scan(table, page))
 }
 
 /// Saves the model and prints the report.
@@ -82,9 +93,8 @@ pub fn finish<T: Tables>(
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let tables = RefCell::new(tables);
-    let save = |folder: &Path, notes: &Notes<'_>| {
-        tables::save_tables(folder, shape, model, &mut **tables.borrow_mut(), notes)
-    };
+    let save =
+        |folder: &Path, notes: &Notes<'_>| save(folder, (shape, notes), model, &mut **tables.borrow_mut());
     let weights = || models::weights(model, &mut **tables.borrow_mut(), trained);
     save_and_report(args, (trained, account), save, weights, validations)
 }

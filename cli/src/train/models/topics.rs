@@ -5,9 +5,7 @@ use crate::flags::TrainArgs;
 use crate::job::check;
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
-use crate::model::folder::write;
-use crate::model::notes::Notes;
-use crate::model::saves;
+use crate::model::folder::save_model;
 use crate::report::account::Account;
 use crate::report::numbers::Numbers;
 use crate::report::progress::ProgressDisplay;
@@ -24,7 +22,6 @@ use crate::train::options::options;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use crate::train::worker::{JobWorker, Learner, share};
-use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
 use gannet::table::TableId;
 use gannet::train::models::{Lda, Sampled, Topics};
@@ -34,7 +31,6 @@ use gannet::train::{
 };
 use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -300,29 +296,16 @@ fn finish<T: Tables>(
         intercept: false,
         missing: &account.missing,
     };
-    let saved = learned.save(args, |folder, notes| save_topics(folder, model, tables, notes))?;
+    let [words, totals, _] = model.schemas();
+    let priors = [("document-prior", model.document_prior), ("word-prior", model.word_prior)];
+    let mut shape = vec![("model", "lda".to_owned())];
+    shape.extend(priors.map(|(name, prior)| (name, prior.to_string())));
+    let saved = learned.save(args, |folder, notes| {
+        save_model(folder, (&shape, notes), &[words, totals], |table, page| tables.scan(table, page))
+    })?;
     print(args, (sampled, account), topics.as_ref(), names);
     saved.print(args, sampled.stopped);
     Ok(())
-}
-
-/// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
-fn save_topics<T: Tables>(
-    folder: &Path,
-    model: &Lda,
-    tables: &mut T,
-    notes: &Notes<'_>,
-) -> Result<u64, Failure> {
-    let [words, topics, _] = model.schemas();
-    saves::keep_previous(folder)?;
-    let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
-    let rows = write(writer, |page| tables.scan(1, page))?;
-    let mut writer = CheckpointWriter::create(folder, &words)?;
-    writer.note("model", "lda");
-    writer.note("document-prior", &model.document_prior.to_string());
-    writer.note("word-prior", &model.word_prior.to_string());
-    notes.write(&mut writer);
-    Ok(rows + write(writer, |page| tables.scan(0, page))?)
 }
 
 /// Prints the report of a sampling.

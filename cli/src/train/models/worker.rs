@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::job::{check, wire};
+use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::report::account::Account;
 use crate::report::models;
@@ -11,7 +12,7 @@ use crate::report::warnings::warn_of_no_positive;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{keep_step, membership, model, options_of, preflight, schemas_of};
+use crate::train::models::plan::{keep_step, membership, model, options_of, preflight};
 use crate::train::models::topics;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
