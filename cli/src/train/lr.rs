@@ -11,11 +11,10 @@ use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings;
-use crate::runs::alone::LocalRun;
-use crate::runs::{alone, settings};
-use crate::server::store;
+use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::{ended_early, save_and_report};
+use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
 use gannet::table::Admission;
@@ -39,22 +38,12 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     match in_shards {
         // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
         // faster.
-        true => {
-            let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
-            metrics.add_store(&store);
-            let settings = || settings::settings(args, &options.data.files, None, Some(&options));
-            let run = alone::alone(args, &store, (settings, &options.data.scale), &[TABLE])?;
-            if let Some(run) = &run {
-                run.scale(&mut options.data, options.test.as_mut());
-            }
-            let id = run.as_ref().map(LocalRun::id);
-            let mut backend = Embedded::open_in(id, &store, &schema, (1, 1))?;
-            let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-            let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
+        true => train_in_store(args, &metrics, options, (&[TABLE], true), |store, options, run, account| {
+            let mut backend = Embedded::open_in(run, &store, &schema, (1, 1))?;
+            let trained = train_and_save(args, options, &mut backend, (&stop, &metrics), account)?;
             backend.close()?;
-            ended_early(trained.stopped, trained.examples)?;
-            run.map_or(Ok(()), |run| run.finish(trained.rows))
-        }
+            Ok(trained)
+        }),
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = FlatTable::within(&schema, limit)?;

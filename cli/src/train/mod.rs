@@ -2,6 +2,7 @@
 
 pub mod ending;
 pub mod feed;
+pub mod in_store;
 pub mod input_check;
 pub mod lbfgs;
 pub mod lr;

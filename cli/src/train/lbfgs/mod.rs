@@ -12,16 +12,13 @@ use crate::model::{lr, saves};
 use crate::report::account::Account;
 use crate::report::measures::measured;
 use crate::report::{warnings, words};
-use crate::runs::alone::LocalRun;
 use crate::runs::in_run::InRun;
-use crate::runs::{alone, settings};
-use crate::server::store;
 use crate::signals;
 use crate::train::ending::Learned;
+use crate::train::in_store::train_in_store;
 use crate::train::lbfgs::plan::{LbfgsPlan, plan, preflight};
 use crate::train::lbfgs::report::{LbfgsResults, Led};
 use crate::train::tasks::InJob;
-use crate::train::trained::Trained as _;
 use crate::train::worker::{JobWorker, Learner, share};
 use gannet::storage::Stats;
 use gannet::table::TableId;
@@ -44,23 +41,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     preflight(args)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
-    metrics.add_store(&store);
-    let settings = || settings::settings(args, &options.data.files, None, None);
-    let run = alone::alone(args, &store, (settings, &options.data.scale), &TABLES)?;
-    if let Some(run) = &run {
-        run.scale(&mut options.data, options.test.as_mut());
-    }
-    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-    let mut columns = LocalColumns::open_in(run.as_ref().map(LocalRun::id), &store, plan.layout)?;
-    let mut results = lead(args, (&plan, &options), &mut columns, &stop)?;
-    if !results.stopped {
-        test(&mut columns, &mut results, options.test.as_ref())?;
-    }
-    finish(args, &plan, &mut columns, &mut results, &account)?;
-    columns.close()?;
-    results.ended()?;
-    run.map_or(Ok(()), |run| run.finish(results.summary().rows))
+    train_in_store(args, &metrics, options, (&TABLES, false), |store, options, run, account| {
+        let mut columns = LocalColumns::open_in(run, &store, plan.layout)?;
+        let mut results = lead(args, (&plan, options), &mut columns, &stop)?;
+        if !results.stopped {
+            test(&mut columns, &mut results, options.test.as_ref())?;
+        }
+        finish(args, &plan, &mut columns, &mut results, account)?;
+        columns.close()?;
+        Ok(results)
+    })
 }
 
 /// Trains as a worker of a job.

@@ -11,12 +11,10 @@ use crate::report::numbers::Numbers;
 use crate::report::progress::ProgressDisplay;
 use crate::report::steps::put_staleness;
 use crate::report::warnings::warn_of_bad_lines;
-use crate::runs::alone::LocalRun;
 use crate::runs::in_run::InRun;
-use crate::runs::{alone, settings};
-use crate::server::store;
 use crate::signals;
-use crate::train::ending::{Learned, ended_early};
+use crate::train::ending::Learned;
+use crate::train::in_store::train_in_store;
 use crate::train::models::plan::{keep_step, membership};
 use crate::train::options::options;
 use crate::train::tasks::{self, InJob};
@@ -26,8 +24,7 @@ use gannet::table::Admission;
 use gannet::table::TableId;
 use gannet::train::models::{Lda, Sampled, Topics};
 use gannet::train::{
-    Data, Labels, LocalTables, Options, Progress, PushContent, Reader, Reduce, RemoteTables, Scale, Share,
-    Tables,
+    Data, Labels, LocalTables, Options, Progress, PushContent, Reader, Reduce, RemoteTables, Share, Tables,
 };
 use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
@@ -106,24 +103,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     preflight(args, model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
-    metrics.add_store(&store);
-    let settings = || settings::settings(args, &options.data.files, None, Some(&options));
     let schemas = model.schemas();
-    let run = alone::alone(
-        args,
-        &store,
-        (settings, &Scale::default()),
-        &schemas.each_ref().map(|schema| schema.name.as_str()),
-    )?;
-    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-    let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let sampled = sample(&options, model, &mut tables, &stop, args, &metrics)?;
-    let rows = tables.stats(0)?.rows;
-    finish(args, &of, &mut tables, (&sampled, &account), 1)?;
-    tables.close()?;
-    ended_early(sampled.stopped, sampled.documents)?;
-    run.map_or(Ok(()), |run| run.finish(rows))
+    let names = schemas.each_ref().map(|schema| schema.name.as_str());
+    train_in_store(args, &metrics, options, (&names, true), |store, options, run, account| {
+        let mut tables = LocalTables::of_run(store, run.cloned(), 1);
+        let sampled = sample(options, model, &mut tables, &stop, args, &metrics)?;
+        let rows = tables.stats(0)?.rows;
+        finish(args, &of, &mut tables, (&sampled, account), 1)?;
+        tables.close()?;
+        Ok((sampled, rows))
+    })
 }
 
 /// Samples as a worker of a job.
