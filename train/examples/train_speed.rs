@@ -6,6 +6,7 @@
 use gannet_core::{Schema, Store};
 use gannet_optim::{Ftrl, Rule};
 use gannet_server::{Server, ServerConfig};
+use gannet_train::models::Measured;
 use gannet_train::{Backend, Data, Embedded, FlatTable, Options, RemoteBackend, TrainError, train};
 use gannet_transport::tcp::Tcp;
 use gannet_worker::{Worker, WorkerConfig};
@@ -41,16 +42,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn run<B: Backend>(options: &Options, mut backend: B) -> Result<(), TrainError> {
     let report = train(options, &mut backend, &AtomicBool::new(false), &mut |_| {})?;
-    let progressive = report.progressive.as_ref();
+    let progressive = report.progressive.as_ref().and_then(Measured::click);
     println!(
         "{} batch {}: {:.0} k examples/s, log loss {:.6}, auc {:.5}, {} rows of {:.1} bytes",
         report.transport,
         options.batch,
-        report.examples_per_second / 1e3,
+        report.examples_per_second() / 1e3,
         progressive.map_or(f64::NAN, |q| q.log_loss),
         progressive.and_then(|q| q.auc).unwrap_or(f64::NAN),
         report.rows,
-        report.bytes_per_row,
+        report.bytes as f64 / report.rows as f64,
     );
     Ok(())
 }

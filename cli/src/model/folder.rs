@@ -1,11 +1,13 @@
-//! The folder of a model: whether one may be written there, and its rows.
+//! The folder of a model: whether one may be written there, and how it is saved.
 
 use crate::failure::{Failure, SYSTEM};
+use crate::model::notes::Notes;
 use crate::model::{out_folder, saves};
 use gannet::Schema;
-use gannet::storage::{Checkpoint, CheckpointWriter, is_data_folder};
-use gannet::train::BackendError;
-use std::path::Path;
+use gannet::storage::{Checkpoint, CheckpointWriter, is_data_folder, is_left_table, remove_model};
+use gannet::train::{BackendError, TableIndex};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Checks that a model may be written to a folder, and keeps other trainings out of it until this process ends. The
 /// folder can be created, and has no model of another kind, which would be lost.
@@ -56,11 +58,59 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
 /// Receives pages of rows.
 pub type RowPages<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
 
-/// Completes the checkpoint with the rows that `scan` passes. Returns the number of rows.
-pub fn write(
-    mut writer: CheckpointWriter,
-    scan: impl FnOnce(RowPages<'_>) -> Result<(), BackendError>,
+/// The folder of a table other than the first, in a saved model.
+pub fn table_folder(folder: &Path, first: &Checkpoint, schema: &Schema) -> PathBuf {
+    folder_of_save(folder, schema, first.note("save").unwrap_or_default())
+}
+
+fn folder_of_save(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
+    folder.join(format!("{}-{save}", schema.name))
+}
+
+/// Saves the tables of a model. The first has the examples' keys, and `scan` passes the rows of one. Returns the number
+/// of rows.
+///
+/// The first table is written into the folder itself, the others into folders in it, named after the table and the
+/// save. The first comes last, so until then the folder has the previous model.
+pub fn save_model(
+    folder: &Path,
+    (shape, notes): (&[(&str, String)], &Notes<'_>),
+    schemas: &[Schema],
+    mut scan: impl FnMut(TableIndex, RowPages<'_>) -> Result<(), BackendError>,
 ) -> Result<u64, Failure> {
-    scan(&mut |keys, rows| writer.add(keys, rows))?;
-    Ok(writer.finish()?)
+    let [first, others @ ..] = schemas else { return Ok(0) };
+    saves::keep_previous(folder)?;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let save = since.as_nanos().to_string();
+    let mut write = |mut writer: CheckpointWriter, table| -> Result<u64, Failure> {
+        scan(table, &mut |keys, rows| writer.add(keys, rows))?;
+        Ok(writer.finish()?)
+    };
+    let mut rows = 0;
+    for (table, schema) in (1..).zip(others) {
+        let mut writer = CheckpointWriter::create(&folder_of_save(folder, schema, &save), schema)?;
+        writer.note("save", &save);
+        rows += write(writer, table)?;
+    }
+    let mut writer = CheckpointWriter::create(folder, first)?;
+    shape.iter().for_each(|(name, value)| writer.note(name, value));
+    if !others.is_empty() {
+        writer.note("save", &save);
+    }
+    notes.write(&mut writer);
+    rows += write(writer, 0)?;
+    others.iter().for_each(|schema| remove_others(folder, schema, &save));
+    Ok(rows)
+}
+
+/// Removes the folders of a table from other saves. If that fails, it only costs space.
+fn remove_others(folder: &Path, schema: &Schema, save: &str) {
+    let (ours, prefix) = (folder_of_save(folder, schema, save), format!("{}-", schema.name));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_other = entry.file_name().to_string_lossy().starts_with(&prefix) && path != ours;
+        if is_other && is_left_table(&path) {
+            let _ = remove_model(&path);
+        }
+    }
 }

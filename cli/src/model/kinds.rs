@@ -1,6 +1,7 @@
 //! The models of tables by their names.
 
 use crate::model::shape::Shape;
+use gannet::Schema;
 use gannet::train::models::{
     DeepFm, Factorization, FactorizationMachine, Linear, Model, ModelSettings, Softmax,
 };
@@ -16,4 +17,9 @@ pub fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
         "mf" => Box::new(Factorization::new(settings, *factors)),
         _ => return None,
     })
+}
+
+/// The schemas of all tables of a model.
+pub fn schemas_of(model: &dyn Model) -> Vec<Schema> {
+    std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect()
 }

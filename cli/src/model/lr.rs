@@ -1,38 +1,26 @@
-//! Models of logistic regression on disk: a checkpoint of the table.
+//! Models of logistic regression: how one is saved, and its weights.
 
 use crate::failure::Failure;
-use crate::model::folder::write;
+use crate::model::folder::save_model;
 use crate::model::notes::Notes;
-use crate::model::reading::{DataReading, reading};
 use crate::model::row_state::segment_weights;
-use crate::model::saves;
+use crate::model::shape::Shape;
 use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
-use gannet::storage::{Checkpoint, CheckpointWriter};
+use gannet::Rule;
+use gannet::storage::Checkpoint;
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::{Backend, INTERCEPT_KEY, Weights};
-use gannet::{Rule, Schema};
 use std::path::Path;
 
-const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
+/// The table of a logistic regression.
+pub const TABLE: &str = "lr";
 
 const WARM: &str = "--warm-start reads models that `gannet train --model lr --out` wrote";
 
-/// Writes the table as a model. Returns the number of rows.
+/// Saves the table as a model. Returns the number of rows.
 pub fn save_lr<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();
-    saves::keep_previous(folder)?;
-    let mut writer = CheckpointWriter::create(folder, &schema)?;
-    writer.note("model", "lr");
-    notes.write(&mut writer);
-    write(writer, |page| backend.scan(page))
-}
-
-/// A model, loaded for `predict`.
-pub struct SavedModel {
-    /// Weights by key.
-    pub weights: Weights,
-    /// How the model's data was read.
-    pub reading: DataReading,
+    save_model(folder, (&Shape::lr().notes(), notes), &[schema], |_, page| backend.scan(page))
 }
 
 /// The weight in a row of one.
@@ -42,30 +30,41 @@ fn weight_of(rule: &Rule, row: &[f32]) -> f32 {
     weight[0]
 }
 
-/// Opens a model of logistic regression. `user_reads` is the end of the error: which models the caller can read.
-fn open_lr(folder: &Path, user_reads: &str) -> Result<(Checkpoint, Schema), Failure> {
-    let checkpoint = Checkpoint::open_to_read(folder)?;
-    let schema = checkpoint.schema().clone();
-    if checkpoint.note("model") != Some("lr") || schema.weights() != 1 {
-        let what = checkpoint.note("model").unwrap_or("no model");
-        return Err(Failure::input(format!(
-            "{}: holds {what} of dim {}; {user_reads}",
-            folder.display(),
-            schema.dim
-        )));
+/// Checks that a model is one of logistic regression. `user_reads` is the end of the error: which models the caller
+/// can read.
+fn must_be_lr(checkpoint: &Checkpoint, folder: &Path, user_reads: &str) -> Result<(), Failure> {
+    let (model, schema) = (checkpoint.note("model"), checkpoint.schema());
+    if model == Some("lr") && schema.weights() == 1 {
+        return Ok(());
     }
-    Ok((checkpoint, schema))
+    let what = model.unwrap_or("no model");
+    Err(Failure::input(format!("{}: holds {what} of dim {}; {user_reads}", folder.display(), schema.dim)))
+}
+
+/// The weights of a saved model.
+pub fn weights(checkpoint: &Checkpoint, folder: &Path, user_reads: &str) -> Result<Weights, Failure> {
+    must_be_lr(checkpoint, folder, user_reads)?;
+    let (schema, mut weights) = (checkpoint.schema(), Weights::default());
+    checkpoint.read(|keys, rows| {
+        for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
+            weights.insert(key, weight_of(&schema.rule, row));
+        }
+    })?;
+    Ok(weights)
 }
 
 /// Checks that a training can start from a model, or from a checkpoint of a job.
 pub fn check_warm_start(folder: &Path) -> Result<(), Failure> {
-    weights_of(folder).map(|_| ())
+    rows_of(folder).map(|_| ())
 }
 
 /// The rows of logistic regression in a model or in a checkpoint of a job.
-fn weights_of(folder: &Path) -> Result<WarmRows, Failure> {
+fn rows_of(folder: &Path) -> Result<WarmRows, Failure> {
     let rows = match open_warm_source(folder)? {
-        WarmSource::Model(_) => return Ok(WarmRows::Model(Box::new(open_lr(folder, WARM)?.0))),
+        WarmSource::Model(model) => {
+            must_be_lr(&model, folder, WARM)?;
+            return Ok(WarmRows::Model(model));
+        }
         WarmSource::Job(job) => job.table(TABLE)?,
     };
     match rows.dims()[..] {
@@ -81,7 +80,7 @@ fn weights_of(folder: &Path) -> Result<WarmRows, Failure> {
 
 /// Passes a model's weights page by page. The intercept's weight is included only with `intercept`.
 pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> Result<(), Failure> {
-    let saved = weights_of(folder)?;
+    let saved = rows_of(folder)?;
     let (schema, mut result) = (saved.schema(), Ok(()));
     let (floats, own) = (schema.floats(), schema.rule.floats(1));
     saved.read(|keys, rows| {
@@ -95,18 +94,3 @@ pub fn warm_start(folder: &Path, intercept: bool, page: &mut WeightSink<'_>) -> 
     })?;
     Ok(result?)
 }
-
-/// Reads a model.
-pub fn load_lr(folder: &Path) -> Result<SavedModel, Failure> {
-    let (checkpoint, schema) = open_lr(folder, PREDICT)?;
-    let mut weights = Weights::default();
-    checkpoint.read(|keys, rows| {
-        for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
-            weights.insert(key, weight_of(&schema.rule, row));
-        }
-    })?;
-    Ok(SavedModel { weights, reading: reading(&checkpoint, folder)? })
-}
-
-/// The table of a logistic regression.
-pub const TABLE: &str = "lr";

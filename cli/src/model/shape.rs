@@ -1,10 +1,9 @@
-//! The structure of a model of several tables, and their folders.
+//! The structure of a model, as the notes of its folder have it.
 
-use gannet::Schema;
 use gannet::storage::Checkpoint;
-use std::path::{Path, PathBuf};
 
-/// The structure of a model, without its tables' settings.
+/// The structure of a model, without its tables' settings. What a model does not have is 0.
+#[derive(Default)]
 pub struct Shape {
     /// The model's name in `--model`.
     pub model: String,
@@ -18,11 +17,49 @@ pub struct Shape {
     pub generation: u64,
 }
 
-/// The folder of a table other than the first, in a saved model.
-pub fn layer(folder: &Path, checkpoint: &Checkpoint, schema: &Schema) -> PathBuf {
-    layer_of_save(folder, schema, checkpoint.note("save").unwrap_or_default())
+impl Shape {
+    /// A logistic regression.
+    pub fn lr() -> Shape {
+        Shape { model: "lr".to_owned(), ..Shape::default() }
+    }
+
+    /// The shape of a saved model.
+    pub fn of(checkpoint: &Checkpoint) -> Shape {
+        let number = |name: &str| checkpoint.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let hidden = checkpoint.note("hidden").unwrap_or_default();
+        Shape {
+            model: checkpoint.note("model").unwrap_or_default().to_owned(),
+            classes: number("classes"),
+            factors: number("factors"),
+            hidden: hidden.split(',').filter_map(|units| units.parse().ok()).collect(),
+            generation: generation(checkpoint),
+        }
+    }
+
+    /// The settings that the model has, by flag.
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        let hidden = || self.hidden.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let factors = ("factors", self.factors.to_string());
+        match &*self.model {
+            "softmax" => vec![("classes", self.classes.to_string())],
+            "fm" | "mf" => vec![factors],
+            "deepfm" => vec![factors, ("hidden", hidden())],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The notes in the folder of the model.
+    pub fn notes(&self) -> Vec<(&'static str, String)> {
+        let mut notes = vec![("model", self.model.clone())];
+        notes.extend(self.settings());
+        if self.generation > 0 {
+            notes.push(("generation", self.generation.to_string()));
+        }
+        notes
+    }
 }
 
-pub fn layer_of_save(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
-    folder.join(format!("{}-{save}", schema.name))
+/// How many trainings came before that of a saved model.
+pub fn generation(checkpoint: &Checkpoint) -> u64 {
+    checkpoint.note("generation").and_then(|text| text.parse::<u32>().ok()).map_or(0, u64::from)
 }

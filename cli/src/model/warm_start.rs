@@ -3,11 +3,12 @@
 
 use crate::failure::Failure;
 use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::model::folder::table_folder;
 use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
 use crate::model::reading;
 use crate::model::reading::DataReading;
 use crate::model::row_state::{fresh_segment, segment_weights};
-use crate::model::shape::Shape;
+use crate::model::shape::{Shape, generation};
 use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
@@ -130,7 +131,7 @@ struct WarmModel {
 pub fn begin(
     args: &TrainArgs,
     schemas: &[Schema],
-    shape: Option<&Shape>,
+    shape: &Shape,
 ) -> Result<Option<Arc<dyn StartRows>>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     let source = open_warm_source(folder)?;
@@ -166,11 +167,6 @@ pub fn begin(
     Ok(Some(Arc::new(WarmModel { tables })))
 }
 
-/// How many trainings came before that of a saved model.
-pub fn generation(checkpoint: &Checkpoint) -> u64 {
-    checkpoint.note("generation").and_then(|text| text.parse::<u32>().ok()).map_or(0, u64::from)
-}
-
 /// How many trainings come before this one. [`begin`] says what is wrong with a folder.
 pub fn next_generation(args: &TrainArgs) -> u64 {
     let Some(folder) = &args.lbfgs.warm_start else { return 0 };
@@ -187,7 +183,7 @@ fn rows_of(folder: &Path, source: &WarmSource, schemas: &[Schema]) -> Result<Vec
         return schemas.iter().map(|schema| job.table(&schema.name)).collect();
     }
     let layers = |first: &Checkpoint| {
-        schemas.iter().skip(1).map(|schema| crate::model::shape::layer(folder, first, schema)).collect()
+        schemas.iter().skip(1).map(|schema| table_folder(folder, first, schema)).collect()
     };
     let (first, others) = Checkpoint::open_tables(folder, layers).map_err(|e| in_words(&e))?;
     if let Some((other, schema)) =
@@ -214,21 +210,11 @@ fn numbers(dims: &[u32]) -> String {
 }
 
 /// Checks that the model has the shape of this training.
-fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: Option<&Shape>) -> Result<(), Failure> {
+fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: &Shape) -> Result<(), Failure> {
     let note = |name: &str| checkpoint.note(name).unwrap_or("none");
-    let model = shape.map_or("lr", |shape| &shape.model);
-    if note("model") != model {
-        return Err(differs(folder, "--model", note("model"), model));
-    }
-    let Some(shape) = shape else { return Ok(()) };
-    let hidden: Vec<String> = shape.hidden.iter().map(usize::to_string).collect();
-    let settings = [
-        ("classes", shape.classes.to_string(), model == "softmax"),
-        ("factors", shape.factors.to_string(), matches!(model, "fm" | "deepfm" | "mf")),
-        ("hidden", hidden.join(","), model == "deepfm"),
-    ];
-    match settings.iter().find(|(name, requested, matters)| *matters && note(name) != requested) {
-        Some((name, requested, _)) => Err(differs(folder, &format!("--{name}"), note(name), requested)),
+    let requested = std::iter::once(("model", shape.model.clone())).chain(shape.settings());
+    match requested.into_iter().find(|(name, requested)| note(name) != requested) {
+        Some((name, requested)) => Err(differs(folder, &format!("--{name}"), note(name), &requested)),
         None => Ok(()),
     }
 }

@@ -1,46 +1,57 @@
-//! `gannet predict`: a probability a line for each example, or the measures as JSON.
+//! `gannet predict`: a line for each example, or the measures as JSON.
 
 pub mod output;
-pub mod tables;
 
 use crate::failure::Failure;
 use crate::flags::PredictArgs;
 use crate::input;
-use crate::model::tables::load_tables;
-use crate::model::{lr, saves};
-use crate::predict::output::{print_quality, write};
+use crate::model::saved::{SavedModel, Scorer, load_model};
+use crate::model::saves;
+use crate::predict::output::{Ended, print_quality, write as write_out};
 use crate::report::measures::measured;
+use gannet::train::models::{Forecast, Objective, forecast};
 use gannet::train::predict;
 use std::fmt::Write as _;
 use std::io::{self};
 
 /// Runs the command.
 pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
-    if let Some(saved) = load_tables(&args.model)? {
-        return tables::predict(args, saved);
-    }
-    let model = lr::load_lr(&args.model)?;
-    let mut data = input::data(&args.data, &args.input, model.reading.intercept)?;
-    model.reading.of(&mut data, args)?;
-    let ended = model.reading.ended.as_deref();
-    saves::warn_of_early_end(&args.model, ended);
-    let mut out = io::stdout().lock();
-    let mut text = String::new();
-    let predicted = predict(&data, &model.weights, |scores| {
+    let SavedModel { scorer, reading } = load_model(&args.model)?;
+    let mut data = input::data(&args.data, &args.input, reading.intercept)?;
+    reading.of(&mut data, args)?;
+    saves::warn_of_early_end(&args.model, reading.ended.as_deref());
+    let (mut out, mut text) = (io::stdout().lock(), String::new());
+    let mut print = |forecasts: &mut dyn Iterator<Item = Forecast>| -> Result<(), Ended> {
         if args.json {
             return Ok(());
         }
         text.clear();
-        for score in scores {
-            let _ = writeln!(text, "{score:.6}");
+        for forecast in forecasts {
+            let _ = match forecast {
+                Forecast::Probability(x) | Forecast::Number(x) => writeln!(text, "{x:.6}"),
+                Forecast::Class(class, probability) => writeln!(text, "{class} {probability:.6}"),
+            };
         }
-        write(&mut out, &text)
-    });
-    let predicted = match predicted {
-        Ok(predicted) => predicted,
-        Err(ended) => return ended.failure().map_or(Ok(()), Err),
+        write_out(&mut out, &text)
     };
-    let quality = predicted.quality.map(measured);
-    print_quality(args, predicted.examples, quality.as_ref(), &predicted.bad_lines, (ended.is_none(), true));
+    let lr = matches!(scorer, Scorer::Clicks(_));
+    let predicted = match scorer {
+        Scorer::Clicks(weights) => {
+            let out = |scores: &[f32]| print(&mut scores.iter().map(|&x| Forecast::Probability(x)));
+            let predicted = predict(&data, &weights, out);
+            predicted.map(|of| (of.examples, of.quality.map(measured), of.bad_lines))
+        }
+        Scorer::Tables(mut model, mut tables) => {
+            if model.task() != Objective::Click {
+                data.labels = model.task().labels();
+            }
+            forecast(&data, &mut *model, &mut tables, |forecasts| print(&mut forecasts.iter().copied()))
+        }
+    };
+    let (examples, measured, bad_lines) = match predicted {
+        Ok(predicted) => predicted,
+        Err(ended) => return Ended::failure(ended).map_or(Ok(()), Err),
+    };
+    print_quality(args, examples, measured.as_ref(), &bad_lines, (reading.ended.is_none(), lr));
     Ok(())
 }

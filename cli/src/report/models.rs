@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::report::warnings::warn_of_loss;
-use gannet::train::models::{Fitted, Measured, Model};
-use gannet::train::{ColumnKeys, INTERCEPT_KEY, Tables};
+use gannet::train::models::{Measured, Model};
+use gannet::train::{ColumnKeys, INTERCEPT_KEY, Report, Tables};
 use std::collections::HashMap;
 
 /// The most rows of a model whose weights are printed.
@@ -13,16 +13,16 @@ const WEIGHTS_SHOWN: u64 = 32;
 pub fn weights<T: Tables>(
     model: &dyn Model,
     tables: &mut T,
-    fitted: &Fitted,
+    report: &Report,
 ) -> Result<Vec<(String, f32)>, Failure> {
-    if model.sparse().weights() != 1 || fitted.rows > WEIGHTS_SHOWN {
+    if model.sparse().weights() != 1 || report.rows > WEIGHTS_SHOWN {
         return Ok(Vec::new());
     }
     let mut keys = Vec::new();
     tables.scan(0, &mut |page, _| keys.extend_from_slice(page))?;
     let mut weights = Vec::new();
     tables.weights(0, &keys, &mut weights)?;
-    let columns = fitted.columns.iter().flat_map(|columns| &columns.numeric);
+    let columns = report.columns.iter().flat_map(|columns| &columns.numeric);
     let mut names: HashMap<u64, String> =
         columns.map(|name| (ColumnKeys::new(name).numeric(), name.clone())).collect();
     names.insert(INTERCEPT_KEY, "intercept".to_owned());
@@ -33,15 +33,12 @@ pub fn weights<T: Tables>(
 }
 
 /// Warns if the predictions are useless.
-pub fn warn_of_quality(fitted: &Fitted) {
-    let click = |measured: &Option<Measured>| match measured {
-        Some(Measured::Click(quality)) => Some(quality.clone()),
-        _ => None,
-    };
-    let (first, test) = (click(&fitted.progressive), click(&fitted.test));
-    let columns = fitted.columns.as_ref();
-    crate::report::warnings::warn_of_quality(first.as_deref(), test.as_deref(), columns);
-    for (which, measured) in [("progressive", &fitted.progressive), ("test", &fitted.test)] {
+pub fn warn_of_quality(of: &Report) {
+    let columns = of.columns.as_ref();
+    let first = of.progressive.as_ref().and_then(Measured::click);
+    let test = of.test.as_ref().and_then(Measured::click);
+    crate::report::warnings::warn_of_quality(first, test, columns);
+    for (which, measured) in [("progressive", &of.progressive), ("test", &of.test)] {
         if let Some(Measured::Number(q)) = measured {
             // While the model learns the mean, its error is about the deviation of the labels.
             let price = if which == "test" { 0.0 } else { q.deviation };

@@ -4,16 +4,10 @@ use crate::flags::{JobName, TrainArgs};
 use crate::log;
 use crate::report::words::counted;
 use gannet::train::Progress;
-use gannet::train::models::{Fitting, Objective};
+use gannet::train::models::Objective;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
-
-/// The progress of a training of logistic regression, as far as that of other models has it.
-pub fn fitting(p: &Progress) -> Fitting {
-    let Progress { epoch, examples, bytes_read, bytes_total, log_loss, seconds, .. } = *p;
-    Fitting { epoch, examples, bytes_read, bytes_total, loss: log_loss, seconds, steps: 0 }
-}
 
 /// Shows progress: a bar on a terminal, elsewhere a line every few seconds (an object with `--log-json`). Shows
 /// nothing with `--json`.
@@ -43,10 +37,10 @@ impl ProgressDisplay {
 
     /// Shows the progress of a training of logistic regression.
     pub fn update_lr(&mut self, p: &Progress, epochs: u32) {
-        let Progress { examples, bytes_read, bytes_total, log_loss, auc, .. } = *p;
+        let Progress { examples, bytes_read, bytes_total, loss: log_loss, auc, .. } = *p;
         // Later passes have no AUC of their own.
         let shown = auc.filter(|_| p.epoch == 0).map_or(String::new(), |auc| format!("  AUC {auc:.4}"));
-        self.update(&fitting(p), epochs, ("log loss", &shown), |epoch, examples_per_second| {
+        self.update(p, epochs, ("log loss", &shown), |epoch, examples_per_second| {
             tracing::info!(
                 target: "gannet::progress",
                 epoch, epochs, examples, examples_per_second, bytes_read, bytes_total, log_loss, auc, "training"
@@ -55,13 +49,13 @@ impl ProgressDisplay {
     }
 
     /// Shows the progress of a training of another model.
-    pub fn update_model(&mut self, f: &Fitting, epochs: u32, task: Objective) {
+    pub fn update_model(&mut self, p: &Progress, epochs: u32, task: Objective) {
         let name = match task {
             Objective::Click | Objective::Class(_) => "log loss",
             Objective::Number => "RMSE",
         };
-        let Fitting { examples, steps, bytes_read, bytes_total, loss, .. } = *f;
-        self.update(f, epochs, (name, ""), |epoch, examples_per_second| {
+        let Progress { examples, steps, bytes_read, bytes_total, loss, .. } = *p;
+        self.update(p, epochs, (name, ""), |epoch, examples_per_second| {
             tracing::info!(
                 target: "gannet::progress",
                 epoch, epochs, examples, steps, examples_per_second, bytes_read, bytes_total, loss, "training"
@@ -71,11 +65,11 @@ impl ProgressDisplay {
 
     /// Shows the progress with the name of the loss and the words at the end. `log`: takes the pass, from 1, and the
     /// examples a second.
-    fn update(&mut self, f: &Fitting, epochs: u32, (name, end): (&str, &str), log: impl FnOnce(u32, f64)) {
-        let part = f.bytes_total.filter(|&t| t > 0).map(|total| f.bytes_read as f64 / total as f64);
-        let (pass, speed, loss) = (f.epoch + 1, f.examples as f64 / f.seconds.max(1e-9), f.loss);
+    fn update(&mut self, p: &Progress, epochs: u32, (name, end): (&str, &str), log: impl FnOnce(u32, f64)) {
+        let part = p.bytes_total.filter(|&t| t > 0).map(|total| p.bytes_read as f64 / total as f64);
+        let (pass, speed, loss) = (p.epoch + 1, p.examples as f64 / p.seconds.max(1e-9), p.loss);
         let read = part.map_or(String::new(), |part| format!("read {:.0}% of ", part * 100.0));
-        let (learned, whose) = (counted(f.examples, "example", "examples"), self.whose);
+        let (learned, whose) = (counted(p.examples, "example", "examples"), self.whose);
         let text = format!(
             "{read}pass {pass} of {epochs}  {learned} {whose}  {speed:.0}/s  {name} of pass {pass} {loss:.5}{end}"
         );

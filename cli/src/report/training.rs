@@ -1,106 +1,68 @@
-//! The results of a training of any model, and their report.
+//! Prints the report of a training of any model but lda, by gradients.
 
-use crate::flags::TrainArgs;
+use crate::flags::{ModelName, TrainArgs};
 use crate::report::account::Account;
-use crate::report::measures::{measured, put_line, put_quality};
+use crate::report::measures::{put_line, put_quality};
 use crate::report::numbers::Numbers;
 use crate::report::steps::{put_late, put_staleness};
 use crate::report::words::put_size;
 use gannet::train::Report;
-use gannet::train::models::{Fitted, Measured};
+use gannet::train::models::Measured;
 use gannet::worker::Counters;
 use serde_json::{Map, Value, json};
 
-/// The results of a training.
-pub struct Results {
-    pub of: Fitted,
-    /// What only logistic regression has.
-    lr: Option<LrResults>,
+/// A report in the making, and what it is of.
+struct Page<'a> {
+    of: &'a Report,
+    /// Whether it is of logistic regression.
+    lr: bool,
+    numbers: Numbers,
 }
 
-struct LrResults {
-    /// Log loss of the latest pass, where each example is predicted before it is learned.
-    last_pass: Option<f64>,
-    /// What went over the wire. `None` where the rows are in this process.
-    wire: Option<Counters>,
-}
-
-impl From<Fitted> for Results {
-    fn from(of: Fitted) -> Results {
-        Results { of, lr: None }
+/// Prints the report of a training. `weights`: by feature, of a model with few.
+pub fn print_report(
+    args: &TrainArgs,
+    (of, account): (&Report, &Account),
+    weights: &[(String, f32)],
+    validations: Option<Vec<Value>>,
+) {
+    let lr = args.model.model == ModelName::Lr;
+    let mut page = Page { of, lr, numbers: Numbers::default() };
+    page.put_speed();
+    page.put_quality(args.epochs > 1);
+    let report = &mut page.numbers;
+    put_size(report, if lr { "table" } else { "tables" }, of.rows, of.bytes);
+    if !weights.is_empty() {
+        let each: Vec<String> = weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
+        report.line("weights");
+        report.words(each.join("  "));
+        let object: Map<String, Value> = weights.iter().map(|(n, w)| (n.clone(), json!(w))).collect();
+        report.add("weights", object);
     }
+    put_staleness(report, &of.pulls_by_staleness);
+    put_late(report, of.dropped_late);
+    match lr {
+        true => put_wire(report, of.wire.as_ref()),
+        false => report.add("model", format!("{:?}", args.model.model).to_lowercase()),
+    }
+    page.put_dropped();
+    let mut report = page.numbers;
+    report.add("stopped", of.stopped);
+    if let Some(validations) = validations {
+        report.add("validations", validations);
+    }
+    account.put(&mut report);
+    report.print(args.json);
 }
 
-impl From<Report> for Results {
-    fn from(report: Report) -> Results {
-        let of = Fitted {
-            examples: report.examples,
-            steps: 0,
-            seconds: report.seconds,
-            progressive: report.progressive.map(measured),
-            last_pass: None,
-            test: report.test.map(measured),
-            rows: report.rows,
-            bytes: report.bytes,
-            transport: report.transport,
-            push: report.push,
-            format: report.format,
-            columns: report.columns,
-            batches: report.batches,
-            bad_lines: report.bad_lines,
-            not_finite: report.not_finite,
-            not_admitted: report.not_admitted,
-            pulls_by_staleness: report.pulls_by_staleness,
-            dropped_late: report.dropped_late,
-            stopped: report.stopped,
-        };
-        Results { of, lr: Some(LrResults { last_pass: report.last_pass, wire: report.wire }) }
-    }
-}
-
-impl Results {
-    /// Prints the report. `weights`: by feature, of a model with few.
-    pub fn print(
-        &self,
-        args: &TrainArgs,
-        account: &Account,
-        weights: &[(String, f32)],
-        validations: Option<Vec<Value>>,
-    ) {
-        let (of, lr, mut report) = (&self.of, self.lr.as_ref(), Numbers::default());
-        self.put_speed(&mut report);
-        self.put_quality(&mut report, args.epochs > 1);
-        put_size(&mut report, if lr.is_some() { "table" } else { "tables" }, of.rows, of.bytes);
-        if !weights.is_empty() {
-            let each: Vec<String> =
-                weights.iter().map(|(name, weight)| format!("{name} {weight:.5}")).collect();
-            report.line("weights");
-            report.words(each.join("  "));
-            let object: Map<String, Value> = weights.iter().map(|(n, w)| (n.clone(), json!(w))).collect();
-            report.add("weights", object);
-        }
-        put_staleness(&mut report, &of.pulls_by_staleness);
-        put_late(&mut report, of.dropped_late);
-        match lr {
-            Some(lr) => put_wire(&mut report, lr.wire.as_ref()),
-            None => report.add("model", format!("{:?}", args.model.model).to_lowercase()),
-        }
-        self.put_dropped(&mut report);
-        report.add("stopped", of.stopped);
-        if let Some(validations) = validations {
-            report.add("validations", validations);
-        }
-        account.put(&mut report);
-        report.print(args.json);
-    }
-
-    fn put_speed(&self, report: &mut Numbers) {
-        let of = &self.of;
+impl Page<'_> {
+    fn put_speed(&mut self) {
+        let Page { of, lr, numbers: report } = self;
         report.line("");
         report.show("examples", of.examples, " examples in ");
         report.show_float("seconds", of.seconds, 2, " s, ");
-        report.show_float("examples_per_second", of.examples as f64 / of.seconds, 0, " examples/s");
-        if self.lr.is_none() {
+        report.show_float("examples_per_second", of.examples_per_second(), 0, " examples/s");
+        if !*lr {
             report.add("steps", of.steps);
             report.words(", ");
             report.show_float("steps_per_second", of.steps as f64 / of.seconds, 0, " steps/s");
@@ -112,35 +74,35 @@ impl Results {
     }
 
     /// Adds the qualities. With one pass the text does not repeat that of the last one.
-    fn put_quality(&self, report: &mut Numbers, passes: bool) {
-        let of = &self.of;
-        let progressive = of.progressive.as_ref();
-        put_line(report, "progressive", "", progressive, self.lr.is_some());
-        match (&self.lr, &of.last_pass) {
-            (Some(lr), _) => {
-                if let Some(loss) = lr.last_pass.filter(|_| passes) {
+    fn put_quality(&mut self, passes: bool) {
+        let Page { of, lr, numbers: report } = self;
+        let (progressive, last) = (of.progressive.as_ref(), of.last_pass.as_ref());
+        put_line(report, "progressive", "", progressive, *lr);
+        match (*lr, passes) {
+            (true, _) => {
+                if let Some(loss) = of.last_loss.filter(|_| passes) {
                     report.line("last pass");
                     report.words(format_args!("log loss {loss:.6}"));
                 }
-                report.add("last_pass_logloss", lr.last_pass);
+                report.add("last_pass_logloss", of.last_loss);
             }
-            (None, last) if passes => put_line(report, "last pass", "last_pass_", last.as_ref(), false),
-            (None, last) => {
+            (false, true) => put_line(report, "last pass", "last_pass_", last, false),
+            (false, false) => {
                 let mut hidden = Numbers::default();
-                put_quality(&mut hidden, "last_pass_", last.as_ref(), false);
+                put_quality(&mut hidden, "last_pass_", last, false);
                 report.add_all(hidden.object());
             }
         }
-        put_line(report, "test", "test_", of.test.as_ref(), self.lr.is_some());
-        match progressive {
-            Some(Measured::Click(quality)) => report.add("one_class", quality.one_class().is_some()),
-            _ if self.lr.is_some() => report.add("one_class", false),
-            _ => {}
+        put_line(report, "test", "test_", of.test.as_ref(), *lr);
+        match progressive.and_then(Measured::click) {
+            Some(quality) => report.add("one_class", quality.one_class().is_some()),
+            None if *lr => report.add("one_class", false),
+            None => {}
         }
     }
 
-    fn put_dropped(&self, report: &mut Numbers) {
-        let of = &self.of;
+    fn put_dropped(&mut self) {
+        let Page { of, lr, numbers: report } = self;
         report.add("bad_lines", of.bad_lines.count);
         report.add_all(json!({ "not_admitted": of.not_admitted, "not_finite": of.not_finite }));
         if of.not_admitted > 0 {
@@ -148,9 +110,9 @@ impl Results {
             report.words(format_args!("{} pushes to keys without a row were not admitted", of.not_admitted));
         }
         if of.not_finite > 0 {
-            let what = match self.lr {
-                Some(_) => "rows whose update was NaN or infinite",
-                None => "examples or rows whose update was NaN, infinite or beyond the range of --row-type",
+            let what = match *lr {
+                true => "rows whose update was NaN or infinite",
+                false => "examples or rows whose update was NaN, infinite or beyond the range of --row-type",
             };
             report.line("dropped");
             report.words(format_args!("{} {what}: a smaller --alpha may help", of.not_finite));

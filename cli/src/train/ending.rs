@@ -7,8 +7,8 @@ use crate::model::notes::{Notes, ended_how};
 use crate::model::saves;
 use crate::report::account::Account;
 use crate::report::models::warn_of_quality;
-use crate::report::training::Results;
-use gannet::train::{BadLines, Columns};
+use crate::report::training::print_report;
+use gannet::train::{BadLines, Columns, Report};
 use serde_json::Value;
 use std::path::Path;
 
@@ -34,12 +34,11 @@ pub struct Saved<'a>(pub Option<(&'a Path, u64)>);
 /// Saves the model of a training by gradients, and prints the report.
 pub fn save_and_report(
     args: &TrainArgs,
-    (trained, account): (&Results, &Account),
+    (of, account): (&Report, &Account),
     save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
     weights: impl FnOnce() -> Result<Vec<(String, f32)>, Failure>,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
-    let of = &trained.of;
     let learned = Learned {
         examples: of.examples,
         rows: of.rows,
@@ -53,7 +52,7 @@ pub fn save_and_report(
     let saved = learned.save(args, save)?;
     warn_of_quality(of);
     // They are pulled last: a server that is lost now costs no model.
-    trained.print(args, account, &weights()?, validations);
+    print_report(args, (of, account), &weights()?, validations);
     saved.print(args, of.stopped);
     Ok(())
 }

@@ -6,21 +6,22 @@ use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr::TABLE;
 use crate::model::notes::Notes;
+use crate::model::shape::Shape;
 use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
-use crate::report::training::Results;
 use crate::report::warnings;
-use crate::runs::alone::LocalRun;
-use crate::runs::{alone, settings};
-use crate::server::store;
+use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::{ended_early, save_and_report};
+use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
 use gannet::table::Admission;
-use gannet::train::models::{Fitted, Objective};
-use gannet::train::{Backend, Embedded, FlatTable, Options, Progress, Share, StepReport, train_watched};
+use gannet::train::models::Objective;
+use gannet::train::{
+    Backend, Embedded, FlatTable, Options, Progress, Report, Share, StepReport, train_watched,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,29 +31,19 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let schema = schema(args)?;
     let mut options = options(args, Share::ALL, true)?;
     preflight(args, &options, &schema)?;
-    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), None)?;
+    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), &Shape::lr())?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
         // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
         // faster.
-        true => {
-            let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
-            metrics.add_store(&store);
-            let settings = || settings::settings(args, &options.data.files, None, Some(&options));
-            let run = alone::alone(args, &store, (settings, &options.data.scale), &[TABLE])?;
-            if let Some(run) = &run {
-                run.scale(&mut options.data, options.test.as_mut());
-            }
-            let id = run.as_ref().map(LocalRun::id);
-            let mut backend = Embedded::open_in(id, &store, &schema, (1, 1))?;
-            let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-            let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
+        true => train_in_store(args, &metrics, options, (&[TABLE], true), |store, options, run, account| {
+            let mut backend = Embedded::open_in(run, &store, &schema, (1, 1))?;
+            let trained = train_and_save(args, options, &mut backend, (&stop, &metrics), account)?;
             backend.close()?;
-            ended_early(trained.stopped, trained.examples)?;
-            run.map_or(Ok(()), |run| run.finish(trained.rows))
-        }
+            Ok(trained)
+        }),
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = FlatTable::within(&schema, limit)?;
@@ -70,11 +61,11 @@ fn train_and_save<B: Backend>(
     backend: &mut B,
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
-) -> Result<Fitted, Failure> {
+) -> Result<Report, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
     let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
     finish(args, backend, &trained, account, validator.into_validations())?;
-    Ok(trained.of)
+    Ok(trained)
 }
 
 /// Trains with a progress display.
@@ -85,9 +76,9 @@ pub fn learn<B: Backend>(
     (args, metrics): (&TrainArgs, &Metrics),
     on_progress: &mut dyn FnMut(&Progress),
     validator: &mut Validator<'_>,
-) -> Result<Results, Failure> {
+) -> Result<Report, Failure> {
     let mut display = ProgressDisplay::of(args);
-    let training = Arc::<Training>::default();
+    let training = Arc::new(Training::new(true));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let mut progress = |p: &Progress| {
@@ -102,14 +93,14 @@ pub fn learn<B: Backend>(
     let trained = trained?;
     training.finish(&trained, args.epochs);
     warnings::warn_of_bad_lines(&trained.bad_lines);
-    Ok(trained.into())
+    Ok(trained)
 }
 
 /// Saves the model and prints the report.
 pub fn finish<B: Backend>(
     args: &TrainArgs,
     backend: &mut B,
-    trained: &Results,
+    trained: &Report,
     account: &Account,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use crate::flags::TrainArgs;
 use crate::job::{cache, check, sync, wire};
 use crate::report::account::Account;
 use crate::report::measures::measured;
-use crate::report::training::Results;
+use crate::report::training::print_report;
 use crate::report::warnings;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
@@ -17,7 +17,9 @@ use crate::train::{lr, options};
 use gannet::sync::SyncMode;
 use gannet::table::TableId;
 use gannet::train::models::Objective;
-use gannet::train::{Backend, Data, Progress, PushContent, Reduce, RemoteBackend, evaluate, test_at_end};
+use gannet::train::{
+    Backend, Data, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
+};
 use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
 use serde_json::Value;
@@ -67,7 +69,7 @@ struct LrLearner {
 impl Learner for LrLearner {
     const BATCHES_PUSH_TO_ALL: bool = false;
     type Tables = RemoteBackend<Transports>;
-    type Trained = Results;
+    type Trained = Report;
 
     fn schemas(&self) -> Vec<Schema> {
         vec![if self.damped { self.schema.counting() } else { self.schema.clone() }]
@@ -108,14 +110,14 @@ impl Learner for LrLearner {
         backend: &mut RemoteBackend<Transports>,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Results, Option<Vec<Value>>), Failure> {
+    ) -> Result<(Report, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator = Validator::new(own.args, own.held_out.as_ref(), Objective::Click, &is_chief)
             .on_step(&count_batches);
         let mut report_progress = |p: &Progress| {
             if let Some(in_job) = in_job {
-                in_job.report_progress(p.examples, p.log_loss, p.seconds);
+                in_job.report_progress(p.examples, p.loss, p.seconds);
             }
         };
         let of = (own.args, &own.metrics);
@@ -136,14 +138,13 @@ impl Learner for LrLearner {
     fn measure(
         &mut self,
         backend: &mut RemoteBackend<Transports>,
-        trained: &mut Results,
+        trained: &mut Report,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        let of = &mut trained.of;
-        let tested = test_at_end(test.as_ref(), &mut of.stopped, |data| evaluate(data, backend));
-        of.test = tested?.map(measured);
+        let tested = test_at_end(test.as_ref(), &mut trained.stopped, |data| evaluate(data, backend));
+        trained.test = tested?.map(measured);
         let stats = backend.stats()?;
-        (of.rows, of.bytes) = (stats.rows, stats.bytes);
+        (trained.rows, trained.bytes) = (stats.rows, stats.bytes);
         Ok(())
     }
 
@@ -151,12 +152,12 @@ impl Learner for LrLearner {
         &self,
         own: &JobWorker<'_>,
         backend: &mut RemoteBackend<Transports>,
-        (trained, account): (&Results, &Account),
+        (trained, account): (&mut Report, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !own.is_chief {
-            warnings::warn_of_no_positive(trained.of.examples);
-            trained.print(own.args, account, &[], None);
+            warnings::warn_of_no_positive(trained.examples);
+            print_report(own.args, (trained, account), &[], None);
             return Ok(());
         }
         lr::finish(own.args, backend, trained, account, validations)

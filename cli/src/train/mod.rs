@@ -2,6 +2,7 @@
 
 pub mod ending;
 pub mod feed;
+pub mod in_store;
 pub mod input_check;
 pub mod lbfgs;
 pub mod lr;
@@ -29,7 +30,7 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     tasks::settle(&mut args);
     places::check_places(&args, launched::is_launched())?;
-    let lbfgs = lbfgs::is_chosen(&args)?;
+    let lbfgs = lbfgs::plan::is_chosen(&args)?;
     warm_start::check_warm_flags(&args, lbfgs)?;
     wire::check_wire(&args, lbfgs)?;
     row_type::check_row_type(&args, lbfgs)?;

@@ -1,8 +1,9 @@
 //! The results of a worker's training, whatever it trains.
 
-use crate::report::training::Results;
-use gannet::train::BadLines;
+use crate::failure::Failure;
+use crate::train::ending::ended_early;
 use gannet::train::models::Measured;
+use gannet::train::{BadLines, Report};
 
 /// What a training has brought, as far as the job must know it.
 pub struct Summary<'a> {
@@ -24,22 +25,28 @@ pub trait Trained {
 
     /// Notes whether a signal has ended the wait for other workers.
     fn set_stopped(&mut self, stopped: bool);
+
+    /// The failure of a training that a signal has stopped.
+    fn ended(&self) -> Result<(), Failure> {
+        let Summary { examples, stopped, .. } = self.summary();
+        ended_early(stopped, examples)
+    }
 }
 
-impl Trained for Results {
+impl Trained for Report {
     fn summary(&self) -> Summary<'_> {
         Summary {
-            examples: self.of.examples,
-            seconds: self.of.seconds,
-            loss: self.of.progressive.as_ref().map(Measured::loss),
-            batches: Some(self.of.batches),
-            rows: self.of.rows,
-            stopped: self.of.stopped,
-            bad_lines: Some(&self.of.bad_lines),
+            examples: self.examples,
+            seconds: self.seconds,
+            loss: self.progressive.as_ref().map(Measured::loss),
+            batches: Some(self.batches),
+            rows: self.rows,
+            stopped: self.stopped,
+            bad_lines: Some(&self.bad_lines),
         }
     }
 
     fn set_stopped(&mut self, stopped: bool) {
-        self.of.stopped = stopped;
+        self.stopped = stopped;
     }
 }

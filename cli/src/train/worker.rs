@@ -10,7 +10,7 @@ use crate::report::account::Account;
 use crate::runs::in_run::{self, InRun};
 use crate::runs::{fixed_share, settings};
 use crate::signals;
-use crate::train::ending::{ended_early, learned_something};
+use crate::train::ending::learned_something;
 use crate::train::feed::data_client::DataClient;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
@@ -31,6 +31,8 @@ pub struct JobWorker<'a> {
     pub sync: SyncConfig,
     /// Whether this worker evaluates and saves. With a scheduler that is known after the training.
     pub is_chief: bool,
+    /// The number of this worker's start, from [`run`](Self::run) on.
+    pub incarnation: u64,
     /// Whether each of several workers has a fixed share of the data.
     fixed_shares: bool,
     pub stop: Arc<AtomicBool>,
@@ -41,6 +43,10 @@ pub struct JobWorker<'a> {
 pub trait Learner {
     /// Whether the checkpoints of the job name the tables, because each batch pushes to all of them.
     const BATCHES_PUSH_TO_ALL: bool;
+
+    /// Whether a worker learns batches, and is done with its share before others are. Otherwise all workers look at all
+    /// of their data in each step, and end together.
+    const LEARNS_BATCHES: bool = true;
 
     /// The tables at the servers.
     type Tables;
@@ -82,12 +88,12 @@ pub trait Learner {
         test: Option<Data>,
     ) -> Result<(), Failure>;
 
-    /// Prints the report. The chief saves the model first.
+    /// Prints the report. The chief saves the model first, before it pulls weights for the report.
     fn report(
         &self,
         own: &JobWorker<'_>,
         tables: &mut Self::Tables,
-        results: (&Self::Trained, &Account),
+        results: (&mut Self::Trained, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure>;
 }
@@ -112,9 +118,9 @@ impl<'a> JobWorker<'a> {
     ) -> Result<JobWorker<'a>, Failure> {
         let stop = signals::stop_flag()?;
         options.stop_on(&stop);
-        let held_out = options.test.take();
+        let (held_out, incarnation, fixed_shares) = (options.test.take(), 0, false);
         let metrics = Metrics::start(&args.metrics, "worker")?;
-        Ok(JobWorker { args, options, held_out, sync, is_chief, fixed_shares: false, stop, metrics })
+        Ok(JobWorker { args, options, held_out, sync, is_chief, incarnation, fixed_shares, stop, metrics })
     }
 
     /// Runs the worker. With `client` its data comes from a client, which then evaluates and saves.
@@ -126,7 +132,9 @@ impl<'a> JobWorker<'a> {
             None => connection::line(job, Some(&self.metrics))?,
         };
         let files = client.as_ref().map(|client| &client.plan().files[..]);
-        let settings = settings::settings(args, &self.options.data.files, files, Some(&self.options))?;
+        self.incarnation = line.config.incarnation;
+        let batches = L::LEARNS_BATCHES.then_some(&self.options);
+        let settings = settings::settings(args, &self.options.data.files, files, batches)?;
         let schemas = learner.schemas();
         let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
         let of_run = (settings.clone(), &self.options.data.scale);
@@ -165,7 +173,7 @@ impl<'a> JobWorker<'a> {
         if self.is_chief && !trained.summary().stopped {
             learner.measure(&mut tables, &mut trained, self.held_out.take())?;
         }
-        learner.report(&self, &mut tables, (&trained, &account), validations)?;
+        learner.report(&self, &mut tables, (&mut trained, &account), validations)?;
         let Summary { examples, seconds, loss, rows, stopped, bad_lines, .. } = trained.summary();
         if self.is_chief && !stopped {
             run.finish(rows, &account)?;
@@ -175,7 +183,7 @@ impl<'a> JobWorker<'a> {
         }
         // The last checkpoint says that the run is finished.
         CheckpointSaver::end(saver, stopped);
-        ended_early(stopped, examples)?;
+        trained.ended()?;
         if let Some(bad_lines) = bad_lines.filter(|_| !scheduled && account.batches_before == 0) {
             learned_something(examples, bad_lines)?;
         }
@@ -198,7 +206,7 @@ impl<'a> JobWorker<'a> {
         if let Some(in_job) = in_job {
             self.is_chief = in_job.sums_up(&self.stop)?;
         }
-        if !self.fixed_shares || stopped {
+        if !self.fixed_shares || !L::LEARNS_BATCHES || stopped {
             return Ok(run.account());
         }
         let (epochs, workers) = (self.args.epochs, self.sync.workers);

@@ -9,6 +9,7 @@ pub(crate) mod remote;
 pub(crate) mod tables;
 pub(crate) mod trained_rows;
 pub(crate) mod weights;
+mod worker_rows;
 
 use crate::backend::error::BackendError;
 use crate::backend::flat_table::FlatTable;
@@ -38,7 +39,8 @@ pub struct PulledRows {
 /// ([`PulledRows`]), and moves the rows into the push without a copy. A [`FlatTable`] lets the learner change its rows
 /// in place. `Tables` pulls from many tables in one step, not ahead, in any order of keys, into the model's buffers. A
 /// merged trait would give every model table numbers of missed pushes that it does not read. It would give logistic
-/// regression a table number and an order of keys that it does not need. Both share [`BatchKeys`] and the cut pool.
+/// regression a table number and an order of keys that it does not need. Both share [`BatchKeys`] and, at servers,
+/// `worker_rows.rs`.
 pub trait Backend: TrainedRows {
     /// The table's schema.
     fn schema(&self) -> &Schema;

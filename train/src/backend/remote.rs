@@ -1,32 +1,24 @@
 //! A worker's table on the servers. A pull keeps its keyset at the server, so that the push after it sends no keys.
 
-use crate::backend::cut_pool::CutPool;
 use crate::backend::error::BackendError;
-use crate::backend::trained_rows::TrainedRows;
+use crate::backend::worker_rows::{AtServers, WorkerRows};
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::limits::DEPTH_MAX;
 use gannet_core::{Read, Schema, Segments, Stats, Write};
 use gannet_transport::Net;
 use gannet_wire::{ShardedKeys, SyncConfig};
-use gannet_worker::{
-    CacheConfig, Counters, DataName, PullId, RowCache, SharePlace, TableId, WireType, Worker,
-};
+use gannet_worker::{CacheConfig, Counters, PullId, RowCache, SharePlace, TableId, WireType, Worker};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// One table of a worker.
 pub struct RemoteBackend<N: Net> {
-    worker: Worker<N>,
+    at: WorkerRows<N>,
     table: TableId,
     schema: Schema,
     depth: usize,
     in_flight: VecDeque<(PullId, Arc<ShardedKeys>)>,
-    /// The pull finished last and not yet pushed.
-    finished: Option<(PullId, Arc<ShardedKeys>)>,
-    cuts: CutPool,
-    /// The number of the worker's last push before this run, at this table.
-    base: u64,
     pushes: u64,
     /// Pulls begun.
     pulls: u64,
@@ -34,12 +26,6 @@ pub struct RemoteBackend<N: Net> {
     damped: bool,
     /// No other worker changes the rows.
     alone: bool,
-    /// This worker keeps step with others.
-    joined: bool,
-    /// How this worker keeps step, also while it rests.
-    sync: Option<SyncConfig>,
-    /// Where this worker goes on in its fixed share.
-    share: Option<SharePlace>,
     spare_runs: Vec<Vec<(u32, u64)>>,
 }
 
@@ -82,33 +68,24 @@ impl<N: Net> RemoteBackend<N> {
     }
 
     fn open_as(
-        mut worker: Worker<N>,
+        worker: Worker<N>,
         schema: &Schema,
         depth: usize,
         damped: bool,
     ) -> Result<RemoteBackend<N>, BackendError> {
         assert!(depth <= DEPTH_MAX, "depth {depth}: at most {DEPTH_MAX} batches are pulled ahead");
-        let table = match damped {
-            true => worker.open_table(&schema.counting())?,
-            false => worker.open_table(schema)?,
-        };
-        let base = worker.next_seq(table) - 1;
+        let mut at = WorkerRows::new(worker);
+        let stored = if damped { schema.counting() } else { schema.clone() };
         Ok(RemoteBackend {
-            worker,
-            table,
+            table: at.open(&stored, 4 * (DEPTH_MAX + 1))?,
+            at,
             schema: schema.clone(),
             depth,
             in_flight: VecDeque::new(),
-            finished: None,
-            cuts: CutPool::new(4 * (DEPTH_MAX + 1)),
-            base,
             pushes: 0,
             pulls: 0,
             damped,
             alone: false,
-            joined: false,
-            sync: None,
-            share: None,
             spare_runs: Vec::new(),
         })
     }
@@ -116,7 +93,7 @@ impl<N: Net> RemoteBackend<N> {
     /// Trains a fixed share of the data from a place on. Its pushes have the names of the share's batches, so that a
     /// checkpoint says which batches it has. Call it before the first pull.
     pub fn train_share(&mut self, share: SharePlace) {
-        self.share = Some(share);
+        self.at.share = Some(share);
     }
 
     /// Starts to keep step with other workers. A step is a pull and the push after it. The mode may limit how many
@@ -125,8 +102,8 @@ impl<N: Net> RemoteBackend<N> {
     /// # Errors
     /// As [`Worker::join`].
     pub fn join(&mut self, sync: SyncConfig) -> Result<(), BackendError> {
-        self.worker.join(self.table, sync)?;
-        (self.joined, self.sync) = (true, Some(sync));
+        self.at.sync = Some(sync);
+        self.at.join()?;
         self.depth = self.depth.min(usize::try_from(sync.mode.ahead_max()).unwrap_or(usize::MAX));
         Ok(())
     }
@@ -136,8 +113,7 @@ impl<N: Net> RemoteBackend<N> {
     /// # Errors
     /// As [`Worker::leave`].
     pub fn leave(&mut self) -> Result<(), BackendError> {
-        self.joined = false;
-        Ok(self.worker.leave(self.table)?)
+        self.at.leave()
     }
 
     /// Caches rows in this process, in the form that `read` returns, so that fewer pulls go to the servers. Call it
@@ -152,7 +128,7 @@ impl<N: Net> RemoteBackend<N> {
             ));
         }
         let rows = Arc::new(RowCache::new(&self.schema, read, config)?);
-        Ok(self.worker.cache_rows(self.table, rows)?)
+        Ok(self.at.worker.cache_rows(self.table, rows)?)
     }
 
     /// Says how weights and gradients travel. Call it before the first pull.
@@ -160,12 +136,12 @@ impl<N: Net> RemoteBackend<N> {
     /// # Errors
     /// As [`Worker::set_wire_type`].
     pub fn set_wire_type(&mut self, wire: WireType) -> Result<(), BackendError> {
-        Ok(self.worker.set_wire_type(self.table, wire)?)
+        Ok(self.at.worker.set_wire_type(self.table, wire)?)
     }
 
     /// The worker behind this table.
     pub fn worker(&mut self) -> &mut Worker<N> {
-        &mut self.worker
+        &mut self.at.worker
     }
 
     /// The table's id at the worker.
@@ -184,7 +160,7 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn reads_all(&self) -> bool {
-        self.worker.read_path_choice(self.table, true).share == 1.0
+        self.at.worker.read_path_choice(self.table, true).share == 1.0
     }
 
     fn is_damped(&self) -> bool {
@@ -196,13 +172,13 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn begin_pull(&mut self, keys: BatchKeys<'_>, read: Read) -> Result<(), BackendError> {
-        let cut = self.cuts.cut(&self.worker, self.table, keys)?;
+        let cut = self.at.tables[0].cuts.cut(&self.at.worker, self.table, keys)?;
         if !cut.is_as_given() {
             return Err(BackendError::Order("keys of a pull must be in shard order"));
         }
-        let values = self.worker.spare();
+        let values = self.at.worker.spare();
         let (read, ahead) = ((read, Segments::ALL), self.pulls - self.pushes);
-        let id = self.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
+        let id = self.at.worker.begin_pull_ahead(self.table, cut.clone(), read, values, true, ahead)?;
         self.pulls += 1;
         self.in_flight.push_back((id, cut));
         Ok(())
@@ -210,25 +186,27 @@ impl<N: Net> Backend for RemoteBackend<N> {
 
     fn finish_pull(&mut self) -> Result<PulledRows, BackendError> {
         let (id, cut) = self.in_flight.pop_front().ok_or(BackendError::Order("no pull was begun"))?;
-        let pulled = self.worker.finish_pull(id)?;
+        let pulled = self.at.worker.finish_pull(id)?;
         let mut saw = self.spare_runs.pop().unwrap_or_default();
         saw.clear();
+        let base = self.at.tables[0].base;
         for range in &pulled.saw {
-            let pushes = range.seq.saturating_sub(self.base);
+            let pushes = range.seq.saturating_sub(base);
             match saw.last_mut() {
                 Some(last) if last.1 == pushes => last.0 = range.rows.end,
                 _ => saw.push((range.rows.end, pushes)),
             }
         }
-        self.finished = Some((id, cut));
+        self.at.tables[0].finished = Some((id, cut));
         Ok(PulledRows { values: pulled.values, saw })
     }
 
     fn forget_pull(&mut self, rows: PulledRows) -> Result<(), BackendError> {
-        let (_, cut) = self.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
+        let table = &mut self.at.tables[0];
+        let (_, cut) = table.finished.take().ok_or(BackendError::Order("no pull was finished"))?;
         self.pulls -= 1;
         self.spare_runs.push(rows.saw);
-        self.cuts.keep(cut);
+        table.cuts.keep(cut);
         Ok(())
     }
 
@@ -239,39 +217,36 @@ impl<N: Net> Backend for RemoteBackend<N> {
         write: Write,
         split: Option<&InSplit>,
     ) -> Result<(), BackendError> {
+        let table = &mut self.at.tables[0];
+        let (base, joined) = (table.base, table.joined);
         let (id, cut) =
-            self.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
+            table.finished.take().ok_or(BackendError::Order("a push must follow a finished pull"))?;
         if cut.keys().len() != keys.len() {
             return Err(BackendError::Order("a push must have the keys of its pull"));
         }
         self.pushes += 1;
-        let seq = self.base + self.pushes;
-        let name = split.map(|split| {
-            let (pusher, incarnation) = split.name;
-            DataName { pusher, incarnation, seq: split.seq, clock: self.pushes }
-        });
-        let name = name.or_else(|| self.share.map(|share| share.name(self.pushes)));
-        let values = rows.values;
-        self.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
-        if self.joined {
-            self.worker.tick(self.table)?;
+        let seq = base + self.pushes;
+        let (name, values) = (self.at.push_name(split, self.pushes), rows.values);
+        self.at.worker.begin_push_named(self.table, cut.clone(), write, values, Some(id), (seq, name))?;
+        if joined {
+            self.at.worker.tick(self.table)?;
         }
         self.spare_runs.push(rows.saw);
-        self.cuts.keep(cut);
+        self.at.tables[0].cuts.keep(cut);
         Ok(())
     }
 
     fn weights(&mut self, keys: &[u64], weights: &mut [f32]) -> Result<(), BackendError> {
         let own = if self.damped { Segments::only(&[0]) } else { Segments::ALL };
-        Ok(self.worker.pull_segments(self.table, keys, Read::Weights, own, weights)?)
+        Ok(self.at.worker.pull_segments(self.table, keys, Read::Weights, own, weights)?)
     }
 
     fn scan(&mut self, page: &mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError> {
         if !self.damped {
-            return Ok(self.worker.scan(self.table, page)?);
+            return Ok(self.at.worker.scan(self.table, page)?);
         }
         let (own, mut rows) = (self.schema.floats(), Vec::new());
-        Ok(self.worker.scan(self.table, &mut |keys: &[u64], counted: &[f32]| {
+        Ok(self.at.worker.scan(self.table, &mut |keys: &[u64], counted: &[f32]| {
             rows.clear();
             counted.chunks_exact(own + 1).for_each(|row| rows.extend_from_slice(&row[..own]));
             page(keys, &rows);
@@ -279,69 +254,26 @@ impl<N: Net> Backend for RemoteBackend<N> {
     }
 
     fn stats(&mut self) -> Result<Stats, BackendError> {
-        Ok(self.worker.status(self.table)?.stats)
+        Ok(self.at.worker.status(self.table)?.stats)
     }
 
     fn take_late(&mut self, late: &mut Vec<u64>) {
-        late.extend(self.worker.take_late(self.table).into_iter().map(|seq| seq - self.base - 1));
+        self.at.take_late(0, late);
     }
 
     fn counters(&self) -> Option<Counters> {
-        Some(self.worker.counters())
+        Some(self.at.worker.counters())
     }
 }
 
-impl<N: Net> TrainedRows for RemoteBackend<N> {
-    fn transport(&self) -> String {
-        self.worker.transport()
+impl<N: Net> AtServers for RemoteBackend<N> {
+    type Net = N;
+
+    fn at_servers(&self) -> &WorkerRows<N> {
+        &self.at
     }
 
-    fn rest(&mut self) -> Result<(), BackendError> {
-        if self.joined { self.leave() } else { Ok(()) }
-    }
-
-    fn resume(&mut self) -> Result<(), BackendError> {
-        match self.sync {
-            Some(sync) if !self.joined => self.join(sync),
-            _ => Ok(()),
-        }
-    }
-
-    fn batches_before(&self) -> u64 {
-        self.share.map_or(0, |share| share.batches())
-    }
-
-    fn stay_in_touch(&mut self) -> Result<(), BackendError> {
-        self.worker.poll()?;
-        Ok(())
-    }
-
-    fn forget_split(&mut self, split: &InSplit) -> Result<(), BackendError> {
-        let (pusher, incarnation) = split.name;
-        Ok(self.worker.close_data(self.table, pusher, incarnation)?)
-    }
-
-    fn drain(&mut self) -> Result<(), BackendError> {
-        Ok(self.worker.drain()?)
-    }
-
-    fn pulls_by_staleness(&self) -> Vec<u64> {
-        self.worker.shared_counters().pulls_by_staleness()
-    }
-
-    fn may_be_late(&self) -> bool {
-        self.joined && self.sync.is_some_and(|sync| sync.mode.is_bsp())
-    }
-
-    fn late_rows(&self) -> u64 {
-        self.worker.counters().late_rows
-    }
-
-    fn not_finite(&self) -> u64 {
-        self.worker.counters().not_finite
-    }
-
-    fn not_admitted(&self) -> u64 {
-        self.worker.counters().not_admitted
+    fn at_servers_mut(&mut self) -> &mut WorkerRows<N> {
+        &mut self.at
     }
 }

@@ -39,6 +39,11 @@ impl<N: Net> RemoteColumns<N> {
         &mut self.worker
     }
 
+    /// The id of the table of the columns at the worker.
+    pub fn table(&self) -> TableId {
+        self.vectors
+    }
+
     /// Tells the servers that this worker will push no more.
     ///
     /// # Errors

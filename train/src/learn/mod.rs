@@ -8,6 +8,7 @@ pub(crate) mod evaluate;
 pub(crate) mod gradient;
 pub(crate) mod kernel;
 pub(crate) mod lr;
+pub(crate) mod measures;
 pub(crate) mod metrics;
 pub(crate) mod options;
 mod pass_sums;

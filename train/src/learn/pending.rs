@@ -3,9 +3,10 @@
 
 use crate::backend::error::BackendError;
 use crate::backend::trained_rows::TrainedRows;
-use crate::batch::batches::Batches;
+use crate::batch::batches::{Batches, ReadSummary};
 use crate::batch::{Batch, InSplit};
-use crate::learn::report::TrainError;
+use crate::learn::push_content::PushContent;
+use crate::learn::report::{Report, TrainError};
 use crate::limits::REST_AFTER;
 use crate::read::data::Data;
 use crate::read::error::ReadError;
@@ -172,6 +173,35 @@ pub(crate) trait Pushing {
         let pending = self.pending();
         if let (Some(splits), Some(split)) = (&pending.splits, pending.last_pushed) {
             splits.acked(split.index, split.seq);
+        }
+    }
+
+    /// The report of a training that has ended, as far as the reader and the rows know it.
+    fn report(&mut self, summary: ReadSummary, push: PushContent, seconds: f64) -> Report {
+        let (late_examples, rows) = (self.pending().late_examples, self.rows());
+        Report {
+            examples: 0,
+            steps: 0,
+            seconds,
+            progressive: None,
+            last_loss: None,
+            last_pass: None,
+            test: None,
+            rows: 0,
+            bytes: 0,
+            transport: rows.transport(),
+            push,
+            format: summary.format,
+            columns: summary.columns,
+            batches: summary.batches,
+            bad_lines: summary.bad_lines,
+            repeated_keys: 0,
+            not_finite: rows.not_finite(),
+            not_admitted: rows.not_admitted(),
+            pulls_by_staleness: rows.pulls_by_staleness(),
+            dropped_late: (late_examples, rows.late_rows()),
+            wire: None,
+            stopped: false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a training reports: its progress, each of its steps, and at the end its results or why it failed.
 
 use crate::backend::error::BackendError;
-use crate::learn::metrics::Quality;
+use crate::learn::measures::Measured;
 use crate::learn::push_content::PushContent;
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
@@ -59,13 +59,15 @@ pub struct Progress {
     pub epoch: u32,
     /// Examples learned in all passes.
     pub examples: u64,
-    /// Bytes of the file read in this pass.
+    /// Batches learned in all passes.
+    pub steps: u64,
+    /// Bytes of the files read in this pass.
     pub bytes_read: u64,
-    /// Bytes of the file, when known.
+    /// Bytes of the files, when known.
     pub bytes_total: Option<u64>,
-    /// Progressive log loss so far: of the first pass until it ends, then of the current pass.
-    pub log_loss: f64,
-    /// Progressive AUC of the first pass so far.
+    /// The loss of the current pass so far. Each example is predicted before it is learned.
+    pub loss: f64,
+    /// Progressive AUC of the first pass so far, of logistic regression.
     pub auc: Option<f64>,
     /// Seconds since the start.
     pub seconds: f64,
@@ -75,35 +77,34 @@ pub struct Progress {
     pub queued: usize,
     /// Batches whose pulls are in flight.
     pub in_flight: usize,
-    /// Rows and bytes of the table, when it is in this process.
+    /// Rows and bytes of the table of logistic regression, when it is in this process.
     pub local: Option<Stats>,
 }
 
-/// The results of a training.
+/// The results of a training, of logistic regression or of another model.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Examples learned in all passes.
     pub examples: u64,
+    /// Batches learned in all passes, each with a pull and a push.
+    pub steps: u64,
     /// Wall time of reading and learning, without the test.
     pub seconds: f64,
-    /// `examples / seconds`.
-    pub examples_per_second: f64,
     /// Progressive quality of the first pass: each example is predicted before it is learned. `None` without examples
     /// (a share of the batches may be empty).
-    pub progressive: Option<Quality>,
-    /// Progressive log loss of the latest pass. `None` without examples.
-    pub last_pass: Option<f64>,
-    /// Passes requested.
-    pub passes: u32,
+    pub progressive: Option<Measured>,
+    /// Progressive loss of the latest pass. `None` without examples.
+    pub last_loss: Option<f64>,
+    /// Progressive quality of the latest pass. `None` without examples, and of logistic regression, which measures no
+    /// more than the loss after the first pass.
+    pub last_pass: Option<Measured>,
     /// Quality on the test set.
-    pub test: Option<Quality>,
-    /// Rows in the table.
+    pub test: Option<Measured>,
+    /// Rows in all tables.
     pub rows: u64,
-    /// Bytes of memory or disk that the table takes, with all overhead.
+    /// Bytes of memory or disk that the tables take, with all overhead.
     pub bytes: u64,
-    /// `bytes / rows`; 0 without rows.
-    pub bytes_per_row: f64,
-    /// "embedded", "tcp".
+    /// "embedded", "tcp", "shm".
     pub transport: String,
     /// What pushes carried.
     pub push: PushContent,
@@ -117,7 +118,7 @@ pub struct Report {
     pub bad_lines: BadLines,
     /// Repeated occurrences of a key in an example. Their values are added to the first occurrence.
     pub repeated_keys: u64,
-    /// Rows of pushes dropped because they were NaN or infinite.
+    /// Examples left out because their outputs were NaN or infinite, and rows of pushes dropped for the same reason.
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
@@ -130,6 +131,13 @@ pub struct Report {
     pub wire: Option<Counters>,
     /// Whether the stop flag ended the training early.
     pub stopped: bool,
+}
+
+impl Report {
+    /// `examples / seconds`.
+    pub fn examples_per_second(&self) -> f64 {
+        self.examples as f64 / self.seconds
+    }
 }
 
 /// Why a training failed.

@@ -1,12 +1,11 @@
 //! Trains logistic regression: checks the options, runs the training loop, tests, and reports.
 
 use crate::backend::Backend;
-use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
+use crate::batch::batches::{Batches, OpenData, ReadPlan};
 use crate::learn::evaluate::evaluate;
 use crate::learn::gradient::{Gradients, Reduce};
-use crate::learn::metrics::Quality;
+use crate::learn::measures::Measured;
 use crate::learn::options::Options;
-use crate::learn::pass_sums::PassSums;
 use crate::learn::pending::{Pushing, test_at_end};
 use crate::learn::push_content::PushContent;
 use crate::learn::replay::Replay;
@@ -14,10 +13,10 @@ use crate::learn::report::{Progress, Report, StepObserver, TrainError, no_rows};
 use crate::learn::training_loop::TrainingLoop;
 use crate::learn::update_mode::UpdateMode;
 use crate::limits::DEPTH_MAX;
+use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::reader::Reader;
 use gannet_core::Schema;
-use gannet_worker::Counters;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
@@ -80,8 +79,26 @@ pub fn train_watched<B: Backend>(
     run.give_up();
     let wire = run.backend.counters();
     let seconds = start.elapsed().as_secs_f64();
-    let test = test_at_end(options.test.as_ref(), &mut stopped, |data| evaluate(data, run.backend))?;
-    report(run, summary, Outcome { passes: options.epochs, push, seconds, test, wire, stopped })
+    let evaluate =
+        |data: &Data| Ok(evaluate(data, run.backend)?.map(|quality| Measured::Click(quality.into())));
+    let test = test_at_end(options.test.as_ref(), &mut stopped, evaluate)?;
+    let stats = run.backend.stats()?;
+    let report = run.report(summary, push, seconds);
+    let (progressive, last_loss) = run.sums.quality();
+    Ok(Report {
+        examples: run.sums.examples,
+        steps: run.steps,
+        progressive: progressive.map(|quality| Measured::Click(quality.into())),
+        last_loss,
+        test,
+        rows: stats.rows,
+        bytes: stats.bytes,
+        repeated_keys: run.sums.merged,
+        not_finite: report.not_finite + run.mode.not_finite(),
+        wire,
+        stopped,
+        ..report
+    })
 }
 
 /// Checks the number of epochs and of threads.
@@ -114,50 +131,4 @@ fn update_mode<B: Backend>(
         }
         _ => UpdateMode::Gradient(Gradients::new(options.reduce.unwrap_or(Reduce::suits(&schema.rule)))),
     }
-}
-
-/// Results of a training outside its loop.
-struct Outcome {
-    passes: u32,
-    push: PushContent,
-    seconds: f64,
-    test: Option<Quality>,
-    wire: Option<Counters>,
-    stopped: bool,
-}
-
-fn report<B: Backend>(
-    run: TrainingLoop<'_, B>,
-    summary: ReadSummary,
-    outcome: Outcome,
-) -> Result<Report, TrainError> {
-    let TrainingLoop { backend, mode, mut sums, pending, .. } = run;
-    let ((progressive, last_pass), PassSums { examples, merged, .. }) = (sums.quality(), sums);
-    let Outcome { passes, push, seconds, test, wire, stopped } = outcome;
-    let stats = backend.stats()?;
-    Ok(Report {
-        examples,
-        seconds,
-        examples_per_second: examples as f64 / seconds,
-        last_pass,
-        progressive,
-        passes,
-        test,
-        rows: stats.rows,
-        bytes: stats.bytes,
-        bytes_per_row: if stats.rows > 0 { stats.bytes as f64 / stats.rows as f64 } else { 0.0 },
-        transport: backend.transport(),
-        push,
-        format: summary.format,
-        columns: summary.columns,
-        batches: summary.batches,
-        bad_lines: summary.bad_lines,
-        repeated_keys: merged,
-        not_finite: mode.not_finite() + backend.not_finite(),
-        not_admitted: backend.not_admitted(),
-        pulls_by_staleness: backend.pulls_by_staleness(),
-        dropped_late: (pending.late_examples, backend.late_rows()),
-        wire,
-        stopped,
-    })
 }

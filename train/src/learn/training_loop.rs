@@ -41,7 +41,7 @@ pub(crate) struct TrainingLoop<'a, B> {
     margins: Vec<f32>,
     start: Instant,
     /// Steps made.
-    steps: u64,
+    pub steps: u64,
     /// The format and columns of the data.
     data_format: (&'static str, Option<Columns>),
 }
@@ -227,9 +227,10 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         Progress {
             epoch: batch.epoch,
             examples: self.sums.examples,
+            steps: self.steps,
             bytes_read: batch.bytes_read,
             bytes_total: batch.bytes_total,
-            log_loss: self.sums.log_loss(batch.epoch),
+            loss: self.sums.log_loss(batch.epoch),
             auc: self.sums.auc(),
             seconds: self.start.elapsed().as_secs_f64(),
             bad_lines: batch.bad_lines,

@@ -1,17 +1,17 @@
 //! The training loop of the models. For each batch, this thread pulls the rows of all tables together, learns the
 //! examples one by one, and pushes.
 
-use super::{BatchRows, BatchStep, Example, Fitted, Fitting, Measures, Model, Objective};
+use super::{BatchRows, BatchStep, Example, Measured, Measures, Model, Objective};
 use crate::backend::error::BackendError;
 use crate::backend::tables::{TableIndex, Tables};
-use crate::batch::batches::{Batches, OpenData, ReadPlan, ReadSummary};
+use crate::batch::batches::{Batches, OpenData, ReadPlan};
 use crate::batch::first::await_first;
 use crate::batch::{Batch, BatchKeys};
 use crate::learn::gradient::Reduce;
 use crate::learn::options::Options;
 use crate::learn::pending::{Pending, Pushing, test_at_end};
 use crate::learn::push_content::PushContent;
-use crate::learn::report::{StepReport, TrainError, no_rows};
+use crate::learn::report::{Progress, Report, StepReport, TrainError, no_rows};
 use crate::models::score;
 use crate::read::reader::Reader;
 use gannet_optim::Rule;
@@ -32,8 +32,8 @@ pub fn fit<T: Tables>(
     model: &mut dyn Model,
     tables: &mut T,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Fitting),
-) -> Result<Fitted, TrainError> {
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Report, TrainError> {
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
@@ -52,9 +52,9 @@ pub fn fit_watched<T: Tables>(
     model: &mut dyn Model,
     tables: &mut T,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Fitting),
+    progress: &mut dyn FnMut(&Progress),
     watch: &mut FitWatch<'_, T>,
-) -> Result<Fitted, TrainError> {
+) -> Result<Report, TrainError> {
     options.check_threads()?;
     let push = push_of(options, model)?;
     if options.epochs > 1 {
@@ -83,15 +83,30 @@ pub fn fit_watched<T: Tables>(
     let seconds = start.elapsed().as_secs_f64();
     let test =
         test_at_end(options.test.as_ref(), &mut stopped, |data| score(data, learner.model, learner.tables))?;
-    let fitted = learner.fitted(summary, seconds, push)?;
-    Ok(Fitted { test, stopped, ..fitted })
+    let (rows, bytes) = sizes(learner.model, learner.tables)?;
+    let report = learner.report(summary, push, seconds);
+    let last_pass = learner.passes.last_mut().and_then(Measures::measured);
+    Ok(Report {
+        examples: learner.examples,
+        steps: learner.steps,
+        progressive: learner.passes[0].measured(),
+        last_loss: last_pass.as_ref().map(Measured::loss),
+        last_pass,
+        test,
+        rows,
+        bytes,
+        repeated_keys: learner.repeated_keys,
+        not_finite: report.not_finite + learner.not_finite,
+        stopped,
+        ..report
+    })
 }
 
 /// Rows and bytes of a model's tables.
 ///
 /// # Errors
 /// The servers are lost.
-pub(crate) fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64, u64), BackendError> {
+pub fn sizes<T: Tables>(model: &dyn Model, tables: &mut T) -> Result<(u64, u64), BackendError> {
     (0..=model.dense().len()).try_fold((0, 0), |(rows, bytes), table| {
         let stats = tables.stats(table)?;
         Ok((rows + stats.rows, bytes + stats.bytes))
@@ -132,6 +147,7 @@ struct ModelLearner<'a, T> {
     epoch: u32,
     examples: u64,
     steps: u64,
+    repeated_keys: u64,
     not_finite: u64,
     /// What it still owes.
     pending: Pending,
@@ -170,6 +186,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             epoch: 0,
             examples: 0,
             steps: 0,
+            repeated_keys: 0,
             not_finite: 0,
             pending: Pending::new(options.splits.as_ref().map(|(source, _)| source.clone())),
         })
@@ -182,7 +199,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         stop: &AtomicBool,
         start: Instant,
         options: &Options,
-        progress: &mut dyn FnMut(&Fitting),
+        progress: &mut dyn FnMut(&Progress),
         watched: &mut dyn FnMut(&mut Self) -> ControlFlow<()>,
     ) -> Result<bool, TrainError> {
         let mut reported = start;
@@ -199,7 +216,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             }
             if reported.elapsed() >= options.progress_every {
                 reported = Instant::now();
-                progress(&self.fitting(&batch, start));
+                progress(&self.progress(&batch, start));
             }
             if let Some(spare) = self.keep(batch) {
                 batches.recycle(spare);
@@ -239,6 +256,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         self.push(batch)?;
         self.pending.last_pushed = batch.split;
         self.steps += 1;
+        self.repeated_keys += batch.merged as u64;
         self.count_late();
         Ok(())
     }
@@ -273,8 +291,8 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         Ok(model.learn(BatchStep { batch, rows, measures, not_finite })?)
     }
 
-    fn fitting(&self, batch: &Batch, start: Instant) -> Fitting {
-        Fitting {
+    fn progress(&self, batch: &Batch, start: Instant) -> Progress {
+        Progress {
             epoch: batch.epoch,
             examples: self.examples,
             steps: self.steps,
@@ -282,34 +300,9 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             bytes_total: batch.bytes_total,
             loss: self.passes.last().map_or(f64::NAN, Measures::loss),
             seconds: start.elapsed().as_secs_f64(),
+            bad_lines: batch.bad_lines,
+            ..Progress::default()
         }
-    }
-
-    /// The results, without a test and not stopped.
-    fn fitted(self, summary: ReadSummary, seconds: f64, push: PushContent) -> Result<Fitted, BackendError> {
-        let ModelLearner { model, tables, mut passes, examples, steps, not_finite, pending, .. } = self;
-        let (rows, bytes) = sizes(model, tables)?;
-        Ok(Fitted {
-            examples,
-            steps,
-            seconds,
-            progressive: passes[0].measured(),
-            last_pass: passes.last_mut().and_then(Measures::measured),
-            test: None,
-            rows,
-            bytes,
-            transport: tables.transport(),
-            push,
-            format: summary.format,
-            columns: summary.columns,
-            batches: summary.batches,
-            bad_lines: summary.bad_lines,
-            not_finite: not_finite + tables.not_finite(),
-            not_admitted: tables.not_admitted(),
-            pulls_by_staleness: tables.pulls_by_staleness(),
-            dropped_late: (pending.late_examples, tables.late_rows()),
-            stopped: false,
-        })
     }
 }
 

@@ -6,26 +6,23 @@
 mod batch_learner;
 mod deepfm;
 mod fit;
-mod fitted;
 mod fm;
 mod gamma;
 mod lda;
 mod learned_rows;
 mod linear;
-mod measures;
 mod mf;
 mod rows;
 mod score;
 mod softmax;
 
+pub use crate::learn::measures::{Classified, Estimated, Measured, Measures, Objective};
 pub use batch_learner::BatchStep;
 pub use deepfm::DeepFm;
-pub use fit::{FitWatch, fit, fit_watched, push_of};
-pub use fitted::{Fitted, Fitting};
+pub use fit::{FitWatch, fit, fit_watched, push_of, sizes};
 pub use fm::FactorizationMachine;
 pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;
-pub use measures::{Classified, Estimated, Measured, Measures, Objective};
 pub use mf::Factorization;
 pub use rows::BatchRows;
 pub use score::{Forecast, forecast, score};

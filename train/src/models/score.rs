@@ -1,9 +1,9 @@
 //! Scoring with a model: a test set against the tables, and any file against a saved model.
 
-use super::measures::{highest, softmax};
 use super::{BatchRows, Example, Measured, Measures, Model, Objective};
 use crate::backend::tables::WeightTables;
 use crate::batch::{Batch, Batcher};
+use crate::learn::measures::{highest, softmax};
 use crate::learn::metrics::sigmoid;
 use crate::learn::report::TrainError;
 use crate::limits::SCORE_BATCH;

@@ -23,7 +23,7 @@ fn outcome<B: Backend>(backend: &mut B, path: &str, batch: usize) -> (HashMap<u6
         rows.extend(keys.iter().copied().zip(bits));
     };
     backend.scan(&mut page).unwrap();
-    let losses = [report.progressive.unwrap().log_loss, report.last_pass.unwrap()];
+    let losses = [report.progressive.unwrap().loss(), report.last_loss.unwrap()];
     (rows, losses.map(f64::to_bits).to_vec())
 }
 

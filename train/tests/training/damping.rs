@@ -46,7 +46,7 @@ fn one_worker_learns_the_same_bits() {
         };
         rows.scan(&mut page).unwrap();
         all.sort_unstable();
-        (all, report.progressive.unwrap().log_loss.to_bits(), report.rows)
+        (all, report.progressive.unwrap().loss().to_bits(), report.rows)
     };
     let (damped, plain) = (learned(true), learned(false));
     assert!(plain.0.len() > 1_000);

@@ -72,7 +72,7 @@ fn logistic_regression(options: &Options, wire: WireType) -> Outcome {
     let mut backend = RemoteBackend::open(connect(&server), &Schema::scalar("lr", rule), 1).unwrap();
     backend.set_wire_type(wire).unwrap();
     let report = train(options, &mut backend, &AtomicBool::new(false), &mut |_| {}).unwrap();
-    let losses = (report.progressive.unwrap().log_loss, report.test.unwrap().log_loss);
+    let losses = (report.progressive.unwrap().loss(), report.test.unwrap().loss());
     (losses.0, losses.1, backend.worker().counters())
 }
 

@@ -40,7 +40,7 @@ fn held_out(columns: &[&str], alpha: f32, l2: f32, epochs: u32) -> Quality {
     let mut rows = FlatTable::new(&Schema::scalar("flights", rule)).unwrap();
     let report = train(&options, &mut rows, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert_eq!(report.examples, 261_876 * u64::from(epochs));
-    report.test.unwrap()
+    report.test.unwrap().click().unwrap().clone()
 }
 
 #[test]

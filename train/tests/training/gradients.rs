@@ -90,7 +90,7 @@ fn check_reduced<B: Backend>(
     (1..EPOCHS).for_each(|_| plain.learn(data, batch));
     plain.apply(0);
     let report = run(backend, path, batch, reduce);
-    let got = report.progressive.as_ref().unwrap().log_loss;
+    let got = report.progressive.as_ref().unwrap().loss();
     assert!((got / want - 1.0).abs() < 1e-5, "{what}: log loss {got}, {want} is right");
     assert_eq!((report.push, report.not_finite), (PushContent::Gradient, 0), "{what}");
     assert_eq!((report.examples, report.rows), (data.len() as u64 * 2, plain.rows.len() as u64), "{what}");
@@ -165,11 +165,11 @@ fn batches_of_one_are_replay() {
             FlatTable::new(&Schema::scalar("lr", rule)).unwrap(),
             FlatTable::new(&Schema::scalar("lr", rule)).unwrap(),
         );
-        let loss = run(&mut by_gradients, &path, 1, None).progressive.unwrap().log_loss;
+        let loss = run(&mut by_gradients, &path, 1, None).progressive.unwrap().loss();
         let options = Options { epochs: EPOCHS, ..Options::new(Data::new(&path)) };
         let report = train(&options, &mut by_replay, &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert_eq!(report.push, PushContent::Replay);
-        let want = report.progressive.unwrap().log_loss;
+        let want = report.progressive.unwrap().loss();
         assert!((loss / want - 1.0).abs() < 1e-6, "{}: {loss} {want}", rule.name());
     }
 }

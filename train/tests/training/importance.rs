@@ -88,6 +88,7 @@ fn they_multiply_the_gradient_and_weigh_the_loss() {
         ("gradients one by one", run(rows(0), &path, 1, gradient).0),
     ] {
         let quality = report.progressive.unwrap();
+        let quality = quality.click().unwrap();
         assert!((quality.log_loss / want - 1.0).abs() < 1e-5, "{what}: {}, not {want}", quality.log_loss);
         assert_eq!((report.examples, quality.examples), (4_000, 4_000), "{what}");
     }
@@ -105,7 +106,7 @@ fn an_importance_of_one_is_none() {
     );
     let scan = |path: &str| {
         let (report, mut rows) = run(flat(), path, 64, None);
-        (report.progressive.unwrap().log_loss.to_bits(), bits(&mut rows))
+        (report.progressive.unwrap().loss().to_bits(), bits(&mut rows))
     };
     assert!(scan(&plain) == scan(&ones), "the same bits");
 }
@@ -125,7 +126,7 @@ fn an_example_of_importance_zero_is_only_predicted() {
         let learn = |path: &str, batch: usize| {
             let rows = FlatTable::new(&Schema::scalar("lr", rule)).unwrap();
             let (report, mut rows) = run(rows, path, batch, Some(PushContent::Gradient));
-            (report.progressive.unwrap().log_loss.to_bits(), bits(&mut rows))
+            (report.progressive.unwrap().loss().to_bits(), bits(&mut rows))
         };
         assert!(learn(&alone, 64) == learn(&beside, 128), "{}", rule.name());
     }

@@ -56,7 +56,7 @@ fn replay_is_the_online_learner() {
                 let mut rows = MapRows::new(rule, depth, torn);
                 let report = run(&mut rows, &path, batch, 1);
                 let progressive = report.progressive.unwrap();
-                assert_close(progressive.log_loss, want, 1e-6, &what);
+                assert_close(progressive.loss(), want, 1e-6, &what);
                 assert_eq!((report.examples, report.rows), (10_000, online.rows() as u64), "{what}");
                 assert!(report.repeated_keys > 500 && !report.stopped);
             }
@@ -121,7 +121,7 @@ fn sums_of_stale_rows_would_show() {
     let data = examples(5_000, 2);
     let path = file(&folder, "a.svm", libsvm(&data).as_bytes());
     let (_, want) = learned(FTRL, &data, 1);
-    let got = run(&mut Liar(MapRows::new(FTRL, 2, false)), &path, 256, 1).progressive.unwrap().log_loss;
+    let got = run(&mut Liar(MapRows::new(FTRL, 2, false)), &path, 256, 1).progressive.unwrap().loss();
     assert!((got / want - 1.0).abs() > 1e-4, "{got} {want}");
 }
 
@@ -142,14 +142,15 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
     let mut calls = 0;
     let report = train(&options, &mut backend, &AtomicBool::new(false), &mut |p| {
         calls += 1;
-        assert!(p.epoch < 3 && p.log_loss.is_finite() && Some(p.bytes_read) <= p.bytes_total);
+        assert!(p.epoch < 3 && p.loss.is_finite() && Some(p.bytes_read) <= p.bytes_total);
     })
     .unwrap();
     assert!(calls >= 3);
-    assert_close(report.progressive.as_ref().unwrap().log_loss, want, 1e-6, rule.name());
+    assert_close(report.progressive.as_ref().unwrap().loss(), want, 1e-6, rule.name());
     assert_eq!((report.examples, report.rows), (24_000, online.rows() as u64));
     assert_eq!(report.not_finite, 0);
-    let test_quality = report.test.unwrap();
+    let tested = report.test.unwrap();
+    let test_quality = tested.click().unwrap();
     let margins: Vec<f64> = held_out.iter().map(|e| online.margin(e)).collect();
     let loss: f64 = margins
         .iter()
@@ -215,7 +216,9 @@ fn embedded_shards_in_a_folder_go_on_where_they_were() {
     let before = again.stats().unwrap().rows;
     let path = file(&folder, "more.svm", b"1 1 2 3\n0 4 5:0.5\n");
     let report = run(&mut again, &path, 256, 1);
-    assert!(before > 5_000 && report.rows >= before && report.progressive.unwrap().examples == 2);
+    assert!(
+        before > 5_000 && report.rows >= before && report.progressive.unwrap().click().unwrap().examples == 2
+    );
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn threads_change_nothing() {
         })
         .unwrap();
         all.sort();
-        let log_loss = report.progressive.unwrap().log_loss.to_bits();
+        let log_loss = report.progressive.unwrap().loss().to_bits();
         (all, [report.examples, report.rows, report.repeated_keys, log_loss])
     }
     for rule in RULES {

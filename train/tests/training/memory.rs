@@ -60,7 +60,7 @@ fn outcome(options: &Options) -> Outcome {
     })
     .unwrap();
     all.sort_unstable();
-    let progressive = report.progressive.map(|quality| quality.log_loss.to_bits());
+    let progressive = report.progressive.map(|quality| quality.loss().to_bits());
     let tested = evaluate(&options.data, &mut rows).unwrap().map(|quality| quality.log_loss.to_bits());
     Outcome { rows: all, losses: [progressive, tested], batches: report.batches }
 }

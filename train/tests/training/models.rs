@@ -6,12 +6,12 @@ use gannet_core::{Admission, RowType, Store};
 use gannet_optim::{AdaGrad, Adam, GradientTransform, Rule};
 use gannet_server::{Server, ServerConfig};
 use gannet_train::models::{
-    DeepFm, Factorization, FactorizationMachine, Fitted, Lda, Linear, Measured, Model, ModelSettings,
-    Softmax, Topics, fit, score,
+    DeepFm, Factorization, FactorizationMachine, Lda, Linear, Measured, Model, ModelSettings, Softmax,
+    Topics, fit, score,
 };
 use gannet_train::{
     ColumnChoice, ColumnKeys, Data, FlatTables, INTERCEPT_KEY, Labels, LocalTables, Options, PushContent,
-    RemoteTables, SavedTables, Share, Tables, WeightTables, train,
+    RemoteTables, Report, SavedTables, Share, Tables, WeightTables, train,
 };
 use gannet_transport::tcp::Tcp;
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
@@ -58,7 +58,7 @@ pub(crate) fn options(data: &Data, labels: Labels, epochs: u32) -> Options {
     Options { epochs, ..Options::new(Data { labels, ..data.clone() }) }
 }
 
-fn run<T: Tables>(options: &Options, model: &mut dyn Model, tables: &mut T) -> Fitted {
+fn run<T: Tables>(options: &Options, model: &mut dyn Model, tables: &mut T) -> Report {
     fit(options, model, tables, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -170,7 +170,7 @@ fn factors_learn_what_pairs_say() {
     let schema = gannet_core::Schema::scalar("lr", ADAGRAD);
     let mut plain = gannet_train::FlatTable::new(&schema).unwrap();
     let plain = train(&options, &mut plain, &AtomicBool::new(false), &mut |_| {}).unwrap().test.unwrap();
-    assert!(plain.log_loss > 0.68, "{plain:?}");
+    assert!(plain.loss() > 0.68, "{plain:?}");
     let machine = FactorizationMachine::new(settings(ADAGRAD), 4);
     let deep = DeepFm::new(settings(ADAGRAD), 4, &[8, 4]);
     for mut model in [Box::new(machine) as Box<dyn Model>, Box::new(deep)] {
@@ -265,7 +265,7 @@ fn servers_learn_what_one_process_learns() {
 
 /// Tables without shards get the bits of those in shards, with any number of threads. A training goes on from the rows
 /// of another one.
-fn flat_tables_learn_the_same(options: &Options, model: &mut dyn Model, want: &Fitted, rows: &State) {
+fn flat_tables_learn_the_same(options: &Options, model: &mut dyn Model, want: &Report, rows: &State) {
     let mut flat = FlatTables::within(u64::MAX);
     for threads in [1, 3, 6, 2] {
         flat = FlatTables::within(u64::MAX);

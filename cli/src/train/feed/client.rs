@@ -70,7 +70,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let timeout = config.plan.worker_timeout();
     let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
     let serving = listen(args, config, &metrics)?;
-    let training = Arc::<Training>::default();
+    let training = Arc::new(Training::new(true));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let (options, status, stop, start) = (&options, &*status, &*stop, Instant::now());
@@ -342,7 +342,7 @@ impl ServedJob<'_> {
 
     /// Shows the progress.
     fn tell(&self, job: &JobStatus, display: &mut ProgressDisplay) {
-        let (examples, log_loss, _) = together(job);
+        let (examples, loss, _) = together(job);
         let pass = (job.tasks / u64::from(job.epochs)).max(1);
         let all = self.bytes;
         let progress = Progress {
@@ -350,7 +350,7 @@ impl ServedJob<'_> {
             examples,
             bytes_read: (all as f64 * (job.tasks_done % pass) as f64 / pass as f64) as u64,
             bytes_total: Some(all),
-            log_loss,
+            loss,
             seconds: self.start.elapsed().as_secs_f64(),
             ..Progress::default()
         };

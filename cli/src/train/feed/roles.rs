@@ -64,7 +64,7 @@ pub fn check_model(args: &TrainArgs) -> Result<(), Failure> {
                     when you write the files, and leave --scale out";
         return Err(Failure::input(text));
     }
-    if args.model.model != ModelName::Lr || lbfgs::is_chosen(args)? {
+    if args.model.model != ModelName::Lr || lbfgs::plan::is_chosen(args)? {
         let text = "--feed: works only with --model lr, and not with --optimizer lbfgs; leave --feed out, and let the \
                     workers read the data";
         return Err(Failure::input(text));

@@ -3,21 +3,21 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::metrics::Metrics;
+use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::model::warm_start;
 use crate::report::account::Account;
-use crate::runs::alone::LocalRun;
-use crate::runs::{alone, settings};
-use crate::server::store;
+use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::ended_early;
+use crate::train::in_store::train_in_store;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{model, options_of, preflight, schemas_of};
+use crate::train::models::plan::{model, options_of, preflight};
 use crate::train::models::topics;
 use crate::train::validation::Validator;
 use gannet::table::Admission;
-use gannet::train::models::{Fitted, Model, push_of};
-use gannet::train::{FlatTables, LocalTables, Options, PushContent, Share, Tables};
+use gannet::train::models::{Model, push_of};
+use gannet::train::{FlatTables, LocalTables, Options, PushContent, Report, Share, Tables};
 use std::sync::atomic::AtomicBool;
 
 /// Trains in this process.
@@ -28,7 +28,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let (mut model, shape) = model(args)?;
     let mut options = options_of(args, &*model, Share::ALL, true)?;
     preflight(args, &options, &*model)?;
-    options.begin = warm_start::begin(args, &schemas_of(&*model), Some(&shape))?;
+    options.begin = warm_start::begin(args, &schemas_of(&*model), &shape)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
     let push = push_of(&options, &*model)?;
@@ -44,23 +44,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
             train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
         return ended_early(fitted.stopped, fitted.examples);
     }
-    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
-    metrics.add_store(&store);
-    let settings = || settings::settings(args, &options.data.files, None, Some(&options));
     let schemas = schemas_of(&*model);
     let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
-    let run = alone::alone(args, &store, (settings, &options.data.scale), &names)?;
-    if let Some(run) = &run {
-        run.scale(&mut options.data, options.test.as_mut());
-    }
-    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-    // Each training from the model of the one before has push names of its own, by which its steps are rounded.
-    let tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let mut tables = tables.with_incarnation(1 + shape.generation);
-    let fitted = train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
-    tables.close()?;
-    ended_early(fitted.stopped, fitted.examples)?;
-    run.map_or(Ok(()), |run| run.finish(fitted.rows))
+    train_in_store(args, &metrics, options, (&names, true), |store, options, run, account| {
+        // Each training from the model of the one before has push names of its own, by which its steps are rounded.
+        let tables = LocalTables::of_run(store, run.cloned(), 1);
+        let mut tables = tables.with_incarnation(1 + shape.generation);
+        let fitted = train_in(args, options, (&mut *model, &shape), &mut tables, (&stop, &metrics), account)?;
+        tables.close()?;
+        Ok(fitted)
+    })
 }
 
 /// Trains in these tables of this process, saves the model and prints the report.
@@ -71,9 +64,9 @@ fn train_in<T: Tables>(
     tables: &mut T,
     (stop, metrics): (&AtomicBool, &Metrics),
     account: &Account,
-) -> Result<Fitted, Failure> {
+) -> Result<Report, Failure> {
     let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
     let trained = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
     finish(args, shape, model, tables, (&trained, account), validator.into_validations())?;
-    Ok(trained.of)
+    Ok(trained)
 }

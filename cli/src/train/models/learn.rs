@@ -3,20 +3,20 @@
 use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::metrics::Metrics;
-use crate::metrics::training::FitTraining;
+use crate::metrics::training::Training;
+use crate::model::folder::save_model;
+use crate::model::kinds::schemas_of;
 use crate::model::notes::Notes;
 use crate::model::shape::Shape;
-use crate::model::tables;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
-use crate::report::training::Results;
 use crate::report::warnings::warn_of_bad_lines;
 use crate::train::ending::save_and_report;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
-use gannet::train::models::{Fitting, Measured, Model, fit_watched, score};
-use gannet::train::{Data, Options, StepReport, Tables, TrainError};
+use gannet::train::models::{Measured, Model, fit_watched, score};
+use gannet::train::{Data, Options, Progress, Report, StepReport, Tables, TrainError};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::path::Path;
@@ -31,18 +31,18 @@ pub fn learn<T: Tables>(
     stop: &AtomicBool,
     (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
     validator: &mut Validator<'_>,
-) -> Result<Results, Failure> {
+) -> Result<Report, Failure> {
     let mut display = ProgressDisplay::of(args);
-    let training = Arc::<FitTraining>::default();
+    let training = Arc::new(Training::new(false));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let task = model.task();
-    let mut progress = |f: &Fitting| {
-        training.progress(f);
+    let mut progress = |p: &Progress| {
+        training.progress(p);
         if let Some(in_job) = in_job {
-            in_job.report_progress(f.examples, f.loss, f.seconds);
+            in_job.report_progress(p.examples, p.loss, p.seconds);
         }
-        display.update_model(f, args.epochs, task);
+        display.update_model(p, args.epochs, task);
     };
     let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
         validator.step(step, &mut InTables { model, shape, tables })
@@ -53,7 +53,7 @@ pub fn learn<T: Tables>(
     let fitted = fitted?;
     training.finish(&fitted, args.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
-    Ok(fitted.into())
+    Ok(fitted)
 }
 
 /// A model during its training.
@@ -69,8 +69,18 @@ impl<T: Tables> ModelInTraining for InTables<'_, T> {
     }
 
     fn save(&mut self, folder: &Path, notes: &Notes<'_>) -> Result<u64, Failure> {
-        tables::save_tables(folder, self.shape, self.model, self.tables, notes)
+        save(folder, (self.shape, notes), self.model, self.tables)
     }
+}
+
+/// Saves the model. Returns the number of rows.
+fn save<T: Tables>(
+    folder: &Path,
+    (shape, notes): (&Shape, &Notes<'_>),
+    model: &dyn Model,
+    tables: &mut T,
+) -> Result<u64, Failure> {
+    save_model(folder, (&shape.notes(), notes), &schemas_of(model), |table, page| tables.scan(table, page))
 }
 
 /// Saves the model and prints the report.
@@ -79,13 +89,12 @@ pub fn finish<T: Tables>(
     shape: &Shape,
     model: &dyn Model,
     tables: &mut T,
-    (trained, account): (&Results, &Account),
+    (trained, account): (&Report, &Account),
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let tables = RefCell::new(tables);
-    let save = |folder: &Path, notes: &Notes<'_>| {
-        tables::save_tables(folder, shape, model, &mut **tables.borrow_mut(), notes)
-    };
-    let weights = || models::weights(model, &mut **tables.borrow_mut(), &trained.of);
+    let save =
+        |folder: &Path, notes: &Notes<'_>| save(folder, (shape, notes), model, &mut **tables.borrow_mut());
+    let weights = || models::weights(model, &mut **tables.borrow_mut(), trained);
     save_and_report(args, (trained, account), save, weights, validations)
 }

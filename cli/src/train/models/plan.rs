@@ -3,16 +3,16 @@
 use crate::failure::Failure;
 use crate::flags::{JobArgs, ModelName, OptimizerName, TrainArgs};
 use crate::job::sync;
-use crate::model::kinds::build;
+use crate::model::kinds::{build, schemas_of};
 use crate::model::labels::{CLASSES, rate};
 use crate::model::optimizer::{RuleChoice, rule_choice};
 use crate::model::shape::Shape;
 use crate::model::{row_type, warm_start};
 use crate::train::options::options;
+use gannet::Transports;
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::train::models::{Model, ModelSettings, Objective};
 use gannet::train::{Options, PushContent, Reduce, RemoteTables, Share};
-use gannet::{Schema, Transports};
 
 /// The model that the flags choose.
 pub fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
@@ -44,7 +44,7 @@ pub fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
         .check_row_type(&model.sparse())
         .map_err(|e| Failure::input(format!("--row-type {row_type}: {e}")))?;
     row_type::tell_of_gradients(args, &rule);
-    for schema in std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|d| d.0)) {
+    for schema in schemas_of(&*model) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }
     Ok((model, shape))
@@ -72,11 +72,6 @@ pub fn preflight(args: &TrainArgs, options: &Options, model: &dyn Model) -> Resu
         crate::model::folder::may_write(folder, &model.sparse())?;
     }
     Ok(())
-}
-
-/// The schemas of all tables of a model.
-pub fn schemas_of(model: &dyn Model) -> Vec<Schema> {
-    std::iter::once(model.sparse()).chain(model.dense().into_iter().map(|(schema, _)| schema)).collect()
 }
 
 /// How this worker keeps step over the tables of a model.

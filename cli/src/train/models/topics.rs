@@ -4,36 +4,30 @@ use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::job::check;
 use crate::metrics::Metrics;
-use crate::metrics::training::FitTraining;
-use crate::model::folder::write;
-use crate::model::notes::Notes;
-use crate::model::saves;
+use crate::metrics::training::Training;
+use crate::model::folder::save_model;
 use crate::report::account::Account;
 use crate::report::numbers::Numbers;
 use crate::report::progress::ProgressDisplay;
 use crate::report::steps::put_staleness;
 use crate::report::warnings::warn_of_bad_lines;
-use crate::runs::alone::LocalRun;
 use crate::runs::in_run::InRun;
-use crate::runs::{alone, settings};
-use crate::server::store;
 use crate::signals;
-use crate::train::ending::{Learned, ended_early};
+use crate::train::ending::Learned;
+use crate::train::in_store::train_in_store;
 use crate::train::models::plan::{keep_step, membership};
 use crate::train::options::options;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use crate::train::worker::{JobWorker, Learner, share};
-use gannet::storage::CheckpointWriter;
 use gannet::table::Admission;
 use gannet::table::TableId;
-use gannet::train::models::{Fitting, Lda, Sampled, Topics};
+use gannet::train::models::{Lda, Sampled, Topics};
 use gannet::train::{
-    Data, Labels, LocalTables, Options, PushContent, Reader, Reduce, RemoteTables, Scale, Share, Tables,
+    Data, Labels, LocalTables, Options, Progress, PushContent, Reader, Reduce, RemoteTables, Share, Tables,
 };
 use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -109,24 +103,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     preflight(args, model)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
-    metrics.add_store(&store);
-    let settings = || settings::settings(args, &options.data.files, None, Some(&options));
     let schemas = model.schemas();
-    let run = alone::alone(
-        args,
-        &store,
-        (settings, &Scale::default()),
-        &schemas.each_ref().map(|schema| schema.name.as_str()),
-    )?;
-    let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
-    let mut tables = LocalTables::of_run(store, run.as_ref().map(|run| run.id().clone()), 1);
-    let sampled = sample(&options, model, &mut tables, &stop, args, &metrics)?;
-    let rows = tables.stats(0)?.rows;
-    finish(args, &of, &mut tables, (&sampled, &account), 1)?;
-    tables.close()?;
-    ended_early(sampled.stopped, sampled.documents)?;
-    run.map_or(Ok(()), |run| run.finish(rows))
+    let names = schemas.each_ref().map(|schema| schema.name.as_str());
+    train_in_store(args, &metrics, options, (&names, true), |store, options, run, account| {
+        let mut tables = LocalTables::of_run(store, run.cloned(), 1);
+        let sampled = sample(options, model, &mut tables, &stop, args, &metrics)?;
+        let rows = tables.stats(0)?.rows;
+        finish(args, &of, &mut tables, (&sampled, account), 1)?;
+        tables.close()?;
+        Ok((sampled, rows))
+    })
 }
 
 /// Samples as a worker of a job.
@@ -219,7 +205,7 @@ impl Learner for TopicModel {
         &self,
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
-        ((sampled, _), account): (&(Sampled, u64), &Account),
+        ((sampled, _), account): (&mut (Sampled, u64), &Account),
         _: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !own.is_chief {
@@ -250,17 +236,17 @@ fn sample<T: Tables>(
     metrics: &Metrics,
 ) -> Result<Sampled, Failure> {
     let mut display = ProgressDisplay::of(args);
-    let training = Arc::<FitTraining>::default();
+    let training = Arc::new(Training::new(false));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let sweeps = args.epochs;
     let sampled = model.sample(options, tables, stop, &mut |s| {
-        training.progress(&Fitting {
+        training.progress(&Progress {
             epoch: s.sweep - 1,
             examples: s.tokens,
             seconds: s.seconds,
             loss: f64::NAN,
-            ..Fitting::default()
+            ..Progress::default()
         });
         let (sweep, speed) = (s.sweep, s.tokens as f64 / s.seconds.max(1e-9));
         let text = format!("sweep {sweep} of {sweeps}  {} tokens  {speed:.0}/s", s.tokens);
@@ -299,29 +285,16 @@ fn finish<T: Tables>(
         intercept: false,
         missing: &account.missing,
     };
-    let saved = learned.save(args, |folder, notes| save_topics(folder, model, tables, notes))?;
+    let [words, totals, _] = model.schemas();
+    let priors = [("document-prior", model.document_prior), ("word-prior", model.word_prior)];
+    let mut shape = vec![("model", "lda".to_owned())];
+    shape.extend(priors.map(|(name, prior)| (name, prior.to_string())));
+    let saved = learned.save(args, |folder, notes| {
+        save_model(folder, (&shape, notes), &[words, totals], |table, page| tables.scan(table, page))
+    })?;
     print(args, (sampled, account), topics.as_ref(), names);
     saved.print(args, sampled.stopped);
     Ok(())
-}
-
-/// Writes the counts: of words in the folder, of topics in a folder inside it. Returns the number of rows.
-fn save_topics<T: Tables>(
-    folder: &Path,
-    model: &Lda,
-    tables: &mut T,
-    notes: &Notes<'_>,
-) -> Result<u64, Failure> {
-    let [words, topics, _] = model.schemas();
-    saves::keep_previous(folder)?;
-    let writer = CheckpointWriter::create(&folder.join(&topics.name), &topics)?;
-    let rows = write(writer, |page| tables.scan(1, page))?;
-    let mut writer = CheckpointWriter::create(folder, &words)?;
-    writer.note("model", "lda");
-    writer.note("document-prior", &model.document_prior.to_string());
-    writer.note("word-prior", &model.word_prior.to_string());
-    notes.write(&mut writer);
-    Ok(rows + write(writer, |page| tables.scan(0, page))?)
 }
 
 /// Prints the report of a sampling.

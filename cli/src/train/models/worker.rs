@@ -3,22 +3,23 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::job::{check, wire};
+use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::report::account::Account;
 use crate::report::models;
-use crate::report::training::Results;
+use crate::report::training::print_report;
 use crate::report::warnings::warn_of_no_positive;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{keep_step, membership, model, options_of, preflight, schemas_of};
+use crate::train::models::plan::{keep_step, membership, model, options_of, preflight};
 use crate::train::models::topics;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::table::TableId;
-use gannet::train::models::{Model, push_of, score};
-use gannet::train::{Data, Reduce, RemoteTables, test_at_end};
+use gannet::train::models::{Model, push_of, score, sizes};
+use gannet::train::{Data, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
 use serde_json::Value;
@@ -57,7 +58,7 @@ struct ModelLearner {
 impl Learner for ModelLearner {
     const BATCHES_PUSH_TO_ALL: bool = true;
     type Tables = RemoteTables<Transports>;
-    type Trained = Results;
+    type Trained = Report;
 
     fn schemas(&self) -> Vec<Schema> {
         schemas_of(&*self.model)
@@ -90,7 +91,7 @@ impl Learner for ModelLearner {
         tables: &mut RemoteTables<Transports>,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Results, Option<Vec<Value>>), Failure> {
+    ) -> Result<(Report, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator = Validator::new(own.args, own.held_out.as_ref(), self.model.task(), &is_chief)
@@ -113,26 +114,26 @@ impl Learner for ModelLearner {
     fn measure(
         &mut self,
         tables: &mut RemoteTables<Transports>,
-        trained: &mut Results,
+        trained: &mut Report,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        let (model, fitted) = (&mut *self.model, &mut trained.of);
-        let tested = test_at_end(test.as_ref(), &mut fitted.stopped, |data| score(data, model, tables));
-        fitted.test = tested?;
-        Ok(fitted.measure(&*self.model, tables)?)
+        let model = &mut *self.model;
+        trained.test = test_at_end(test.as_ref(), &mut trained.stopped, |data| score(data, model, tables))?;
+        (trained.rows, trained.bytes) = sizes(model, tables)?;
+        Ok(())
     }
 
     fn report(
         &self,
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
-        (trained, account): (&Results, &Account),
+        (trained, account): (&mut Report, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         let (args, model) = (own.args, &*self.model);
         if !own.is_chief {
-            warn_of_no_positive(trained.of.examples);
-            trained.print(args, account, &models::weights(model, tables, &trained.of)?, None);
+            warn_of_no_positive(trained.examples);
+            print_report(args, (trained, account), &models::weights(model, tables, trained)?, None);
             return Ok(());
         }
         finish(args, &self.shape, model, tables, (trained, account), validations)

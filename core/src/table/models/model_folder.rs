@@ -171,20 +171,13 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Whether a folder in the folder of `model` has another table of it. Such a folder has the table's name and the save
-/// of the model (note "save"). A model whose saves have no note has tables named after itself: `lda.topics` of "lda".
+/// of the model (note "save"). A model of one table has no such note.
 pub fn is_table_of(folder: &Path, model: &Checkpoint) -> bool {
-    let (name, save) = (name_of(folder), model.note("save"));
-    let may_be = match save {
-        Some(save) => name.ends_with(&format!("-{save}")),
-        None => model.note("model").is_some_and(|model| name.starts_with(&format!("{model}."))),
-    };
+    let (name, Some(save)) = (name_of(folder), model.note("save")) else { return false };
     is_folder(folder)
-        && may_be
+        && name.ends_with(&format!("-{save}"))
         && match Checkpoint::open(folder) {
-            Ok(table) => {
-                table.note("save") == save
-                    && name == save.map_or(table.schema().name.clone(), |save| table_name(&table, save))
-            }
+            Ok(table) => table.note("save") == Some(save) && name == table_name(&table, save),
             Err(_) => is_empty(folder),
         }
 }

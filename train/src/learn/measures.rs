@@ -1,4 +1,4 @@
-//! Objectives of models: the kind of outputs, their loss, and measures over many examples.
+//! Objectives: the kind of outputs, their loss, and measures over many examples.
 
 use crate::learn::metrics::{Metrics, Quality, log_loss, sigmoid};
 use crate::read::formats::labels::Labels;
@@ -115,6 +115,14 @@ pub enum Measured {
 }
 
 impl Measured {
+    /// The quality of predictions of clicks, if it is that.
+    pub fn click(&self) -> Option<&Quality> {
+        match self {
+            Measured::Click(quality) => Some(quality),
+            _ => None,
+        }
+    }
+
     /// The measure that training makes small: log loss, or the root of the mean squared error.
     pub fn loss(&self) -> f64 {
         match self {

@@ -1,0 +1,87 @@
+//! Reads a saved model, to score with it.
+
+use crate::failure::Failure;
+use crate::model::folder::table_folder;
+use crate::model::kinds::{build, schemas_of};
+use crate::model::lr;
+use crate::model::reading::{DataReading, reading};
+use crate::model::shape::Shape;
+use gannet::storage::Checkpoint;
+use gannet::table::Init;
+use gannet::train::models::{Model, ModelSettings};
+use gannet::train::{SavedTables, Weights};
+use std::path::Path;
+
+const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
+
+/// A saved model.
+pub struct SavedModel {
+    pub scorer: Scorer,
+    /// How the model's data was read.
+    pub reading: DataReading,
+}
+
+/// What scores examples.
+pub enum Scorer {
+    /// A logistic regression: weights by key.
+    Clicks(Weights),
+    /// Another model, and its tables.
+    Tables(Box<dyn Model>, SavedTables),
+}
+
+/// The model of the tables in a folder, by the notes of the first one. `None`: it is of another kind.
+fn model_of(first: &Checkpoint) -> Option<Box<dyn Model>> {
+    let schema = first.schema();
+    let deviation = match schema.more.first().map(|segment| segment.init) {
+        Some(Init::Normal { deviation, .. }) => deviation,
+        _ => 0.0,
+    };
+    let (rule, row_type) = (schema.rule.f32_rule(), schema.row_type());
+    let (shaping, admission, seed) = (schema.shaping, schema.admission, schema.seed);
+    let settings = ModelSettings { rule, row_type, shaping, admission, seed, deviation, l2: 0.0 };
+    build(&Shape::of(first), settings)
+}
+
+/// Reads a model, of one save.
+///
+/// # Errors
+/// The folder has no model, one that cannot score examples, or tables of several saves.
+pub fn load_model(folder: &Path) -> Result<SavedModel, Failure> {
+    let others = |first: &Checkpoint| {
+        let model = model_of(first).filter(|model| *first.schema() == model.sparse());
+        let schemas = model.map(|model| schemas_of(&*model)).unwrap_or_default();
+        schemas.iter().skip(1).map(|schema| table_folder(folder, first, schema)).collect()
+    };
+    let (first, others) = Checkpoint::open_tables(folder, others)?;
+    let scorer = match model_of(&first) {
+        Some(model) => {
+            let tables = tables(folder, &*model, (&first, &others))?;
+            Scorer::Tables(model, tables)
+        }
+        None => Scorer::Clicks(lr::weights(&first, folder, PREDICT)?),
+    };
+    Ok(SavedModel { scorer, reading: reading(&first, folder)? })
+}
+
+/// Reads the tables of a model.
+fn tables(
+    folder: &Path,
+    model: &dyn Model,
+    (first, others): (&Checkpoint, &[Checkpoint]),
+) -> Result<SavedTables, Failure> {
+    let unfit = |what: String| {
+        Failure::input(format!("{}: {what}; the model cannot be used, take another", folder.display()))
+    };
+    if *first.schema() != model.sparse() {
+        return Err(unfit(format!("its notes say {} and its table is another", model.name())));
+    }
+    let mut tables = SavedTables::default();
+    for (schema, saved) in schemas_of(model).iter().zip(std::iter::once(first).chain(others)) {
+        if saved.schema() != schema || saved.note("save") != first.note("save") {
+            return Err(unfit(format!("table {} is of another save", schema.name)));
+        }
+        let table = tables.add(schema);
+        saved.read(|keys, rows| tables.put(table, keys, rows))?;
+    }
+    Ok(tables)
+}
