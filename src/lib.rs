@@ -229,9 +229,10 @@ pub mod backups {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod runs {
-    pub use gannet_jobs::{Registry, RunAlone, RunsError};
+    pub use gannet_jobs::{Registry, RunAlone};
     pub use gannet_wire::{
-        CLIENT, DeadWorker, Run, RunDecision, RunId, RunIntent, RunMember, RunSetting, TableUse,
+        CLIENT, DeadWorker, Run, RunDecision, RunId, RunIntent, RunMember, RunSetting, StateFileError,
+        TableUse,
     };
     pub use gannet_worker::{
         RunClient, RunOrders, RunRequest, RunSession, forget_run, known_runs, known_tables, server_of_run,

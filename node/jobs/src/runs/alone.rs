@@ -2,7 +2,7 @@
 
 use crate::failure_detector::FailureDetector;
 use crate::runs::registry::{Registry, RunEnd};
-use crate::runs::runs_file::RunsError;
+use gannet_wire::StateFileError;
 use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::messages::runs::{JoinV1, RunDecision, RunId, RunIntent, RunReplyV1, RunSetting};
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Registry {
     ///
     /// # Errors
     /// The registry's file cannot be read.
-    pub fn of_one_process(folder: &Path) -> Result<Registry, RunsError> {
+    pub fn of_one_process(folder: &Path) -> Result<Registry, StateFileError> {
         let mut registry = Registry::open(Some(folder), &FailureDetector::default(), Duration::ZERO)?;
         registry.presences.clear();
         Ok(registry)

@@ -11,8 +11,8 @@
 
 use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::limits::{RUN_MEMBERS_LISTED, RUNS_MAX};
-use crate::runs::runs_file;
-use crate::runs::runs_file::RunsError;
+use crate::runs::runs_file::{RUNS_FILE, runs_path};
+use gannet_wire::StateFileError;
 use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::limits::{WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
 use gannet_wire::messages::member::{WorkerIncarnation, WorkerState};
@@ -142,9 +142,9 @@ impl Registry {
         folder: Option<&Path>,
         detector: &FailureDetector,
         now: Duration,
-    ) -> Result<Registry, RunsError> {
-        let file = folder.map(runs_file::file);
-        let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
+    ) -> Result<Registry, StateFileError> {
+        let file = folder.map(runs_path);
+        let runs = file.as_deref().map_or(Ok(None), |file| RUNS_FILE.load(file))?.unwrap_or_default();
         let (detector, opened) = (detector.clone(), detector.clock(now));
         let mut registry = Registry { file, runs, detector, opened, ..Registry::default() };
         let names: Vec<String> = registry.runs.keys().cloned().collect();
@@ -166,7 +166,7 @@ impl Registry {
     /// What this registry knows of a run, as a checkpoint has it (its state `runs`). `None`: it does not know the run.
     pub fn snapshot(&self, name: &str) -> Option<Vec<u8>> {
         let run = self.runs.get(name)?;
-        Some(runs_file::encode(&BTreeMap::from([(name.to_owned(), run.clone())])))
+        Some(RUNS_FILE.encode(&BTreeMap::from([(name.to_owned(), run.clone())])))
     }
 
     /// The birth of a run by what [`snapshot`](Self::snapshot) has made. 0: it is not known.
@@ -174,7 +174,7 @@ impl Registry {
     /// # Errors
     /// The bytes are no runs: in words.
     pub fn birth_in(snapshot: &[u8], name: &str) -> Result<u64, String> {
-        Ok(runs_file::decode(snapshot)?.get(name).map_or(0, |run| run.birth))
+        Ok(RUNS_FILE.decode(snapshot)?.get(name).map_or(0, |run| run.birth))
     }
 
     /// Takes over the runs of a checkpoint, as [`snapshot`](Self::snapshot) made them. In a data folder they are also
@@ -195,7 +195,7 @@ impl Registry {
     }
 
     fn insert(&mut self, bytes: &[u8], now: Duration, change: impl Fn(&mut RunRecord)) -> Result<(), String> {
-        for (name, mut run) in runs_file::decode(bytes)? {
+        for (name, mut run) in RUNS_FILE.decode(bytes)? {
             RunId::check_name(&name)?;
             change(&mut run);
             let before = self.runs.insert(name.clone(), run);
@@ -404,7 +404,7 @@ impl Registry {
     pub fn save(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
         self.changed.insert(name.to_owned());
         let Some(file) = &self.file else { return Ok(()) };
-        runs_file::save(file, &self.runs).map_err(|error| {
+        RUNS_FILE.save(file, &self.runs).map_err(|error| {
             match before {
                 Some(before) => self.runs.insert(name.to_owned(), before),
                 None => self.runs.remove(name),

@@ -3,10 +3,10 @@
 
 use crate::limits::{RUN_FORGOTTEN_AFTER, RUNS_MAX};
 use crate::scheduler::data_server::{DataServer, DataServerConfig};
-use crate::scheduler::job_state_file;
-use crate::scheduler::job_state_file::JobStateFileError;
+use crate::scheduler::job_state_file::{forget_job_of, runs_with_jobs};
 use crate::scheduler::requests::{Scheduler, SchedulerRefusal};
 use gannet_core::Schema;
+use gannet_wire::StateFileError;
 use gannet_wire::frames::scheduler::FedFrame;
 use gannet_wire::messages::data::DataRequest;
 use gannet_wire::messages::jobs::{JobTableV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV2};
@@ -33,14 +33,14 @@ impl Schedulers {
         folder: Option<&Path>,
         config: Option<DataServerConfig>,
         now: Duration,
-    ) -> Result<Schedulers, JobStateFileError> {
+    ) -> Result<Schedulers, StateFileError> {
         let (mut jobs, serves_data) = (BTreeMap::new(), config.is_some());
         match config {
             Some(_) => {
                 jobs.insert(String::new(), Scheduler::open(folder, "", config, now)?);
             }
             None => {
-                for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
+                for run in folder.map_or(Ok(Vec::new()), runs_with_jobs)? {
                     let scheduler = Scheduler::open(folder, &run, None, now)?;
                     jobs.insert(run, scheduler);
                 }
@@ -114,7 +114,7 @@ impl Schedulers {
         }
         self.forgotten.push(run.to_owned());
         if let Some(folder) = &self.folder
-            && let Err(error) = job_state_file::remove(folder, run)
+            && let Err(error) = forget_job_of(folder, run)
         {
             // A later start finds the job again. Nobody trains it: its run is gone, and a new one has another birth.
             tracing::warn!(run, %error, "the state of a forgotten job stays in the folder");

@@ -4,9 +4,9 @@
 use crate::limits::{BARRIER_BYTES_MAX, HELD_MAX};
 use crate::scheduler::data_server::{DataServer, DataServerConfig};
 use crate::scheduler::job_state::{JobState, JobStateError};
-use crate::scheduler::job_state_file;
-use crate::scheduler::job_state_file::{JobStateFile, JobStateFileError};
+use crate::scheduler::job_state_file::{JOB_STATE_FILE, job_state_path};
 use crate::scheduler::table_records::RecordOutcome;
+use gannet_wire::StateFileError;
 use gannet_wire::limits::TEXT_BYTES_MAX;
 use gannet_wire::log_limiter::LogLimiter;
 use gannet_wire::messages::jobs::{
@@ -15,7 +15,7 @@ use gannet_wire::messages::jobs::{
 use gannet_wire::messages::member::{Activity, Progress, SplitCounts, WorkerIncarnation};
 use gannet_wire::refusal::Refusal;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A refusal: the code, and why.
@@ -49,7 +49,7 @@ fn check_action(action: &SchedulerActionV1) -> Result<(), SchedulerRefusal> {
 /// The scheduler of one job at a time.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    file: Option<JobStateFile>,
+    file: Option<PathBuf>,
     pub job: Option<JobState>,
     /// Present if the scheduler has the data and sends it to the workers.
     pub data_server: Option<DataServer>,
@@ -73,12 +73,12 @@ impl Scheduler {
         run: &str,
         config: Option<DataServerConfig>,
         now: Duration,
-    ) -> Result<Scheduler, JobStateFileError> {
+    ) -> Result<Scheduler, StateFileError> {
         let data_server = config.map(DataServer::new);
-        let file = folder.map(|folder| JobStateFile::new(folder, run));
-        let job = file.as_ref().map_or(Ok(None), JobStateFile::load)?;
+        let file = folder.map(|folder| job_state_path(folder, run));
+        let job = file.as_deref().map_or(Ok(None), |file| JOB_STATE_FILE.load(file))?;
         if let (Some(data_server), Some(job)) = (&data_server, &job) {
-            data_server.check_job(job).map_err(|why| JobStateFileError::Other { why })?;
+            data_server.check_job(job).map_err(|why| StateFileError::OtherJob { why })?;
         }
         if let Some(job) = &job {
             let SplitCounts { done, tasks, .. } = job.counts();
@@ -106,7 +106,7 @@ impl Scheduler {
 
     /// The job state as a checkpoint has it. `None`: there is no job.
     pub fn snapshot(&self) -> Option<Vec<u8>> {
-        self.job.as_ref().map(job_state_file::encode)
+        self.job.as_ref().map(|job| JOB_STATE_FILE.encode(job))
     }
 
     /// Goes on with the job state of a checkpoint. The tables' images were made anew, so the next worker reports their
@@ -116,7 +116,7 @@ impl Scheduler {
     /// # Errors
     /// The bytes are no job state, are of other data than this scheduler has, or cannot be saved: in words.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let mut job = job_state_file::decode(bytes)?;
+        let mut job = JOB_STATE_FILE.decode(bytes)?;
         if let Some(data_server) = &self.data_server {
             data_server.check_job(&job)?;
         }
@@ -130,7 +130,7 @@ impl Scheduler {
     /// # Errors
     /// As [`restore`](Self::restore).
     pub fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.go_on_with(job_state_file::decode(bytes)?)
+        self.go_on_with(JOB_STATE_FILE.decode(bytes)?)
     }
 
     fn go_on_with(&mut self, job: JobState) -> Result<(), String> {
@@ -301,7 +301,10 @@ impl Scheduler {
     pub(crate) fn save_job(&mut self) -> Result<(), SchedulerRefusal> {
         self.changed = true;
         match (&self.file, &self.job) {
-            (Some(file), Some(job)) => file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string())),
+            (Some(file), Some(job)) => {
+                let saved = JOB_STATE_FILE.save_unsynced(file, job);
+                saved.map_err(|error| (Refusal::NoSpace, error.to_string()))
+            }
             _ => Ok(()),
         }
     }

@@ -24,9 +24,10 @@ use crate::config::MembershipConfig;
 use crate::places::folder_error::PlaceFolderError;
 use gannet_core::own_files::FileOwner;
 use gannet_core::{HeldTable, Store, own_files};
-use gannet_wire::messages::control;
+use gannet_jobs::runs::runs_file::{RUNS_FILE, RUNS_FILE_NAME};
+use gannet_jobs::scheduler::job_state_file::{JOB_STATE_FILE, is_job_state_name};
 use gannet_wire::messages::control::PlaceV3;
-use gannet_wire::whole_files;
+use gannet_wire::state_file::StateFile;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,9 +38,12 @@ use std::{fs, io};
 
 const RECORD: &str = "PLACE";
 
-const MAGIC: [u8; 8] = *b"GNTPLAC1";
-
-const RECORD_BEGINNING: &[u8] = b"GNTPLAC";
+const RECORD_FILE: StateFile<PlaceRecordV2> = StateFile::new(
+    b"GNTPLAC2",
+    "the record of a place",
+    "move everything in the folder away: the server then begins as a backup of a server that has the rows, and if there \
+     is none, --on-server-loss says what happens",
+);
 
 /// Where former rows are.
 const FORMER: &str = "former";
@@ -144,7 +148,7 @@ impl PlaceFolder {
         if is_marked(&folder.path.join(MOVING)) {
             folder.set_aside()?;
         }
-        let record = match read(&folder.path)? {
+        let record = match RECORD_FILE.load(&folder.path.join(RECORD))? {
             Some(record) => Some(folder.checked(record)?),
             None => folder.of_no_coordinator()?,
         };
@@ -297,9 +301,7 @@ impl PlaceFolder {
     }
 
     fn write(&self, record: &mut Option<PlaceRecordV2>, next: PlaceRecordV2) -> Result<(), PlaceFolderError> {
-        let path = self.path.join(RECORD);
-        let bytes = whole_files::encode(MAGIC, &control::seal_as(2, &next));
-        whole_files::replace(&path, &bytes).map_err(io_error("writing", &path))?;
+        RECORD_FILE.save(&self.path.join(RECORD), &next)?;
         *record = Some(next);
         Ok(())
     }
@@ -319,7 +321,7 @@ impl PlaceFolder {
         if !is_marked(&former) {
             Store::remove_tables(&former).map_err(failed(&former))?;
             remove_states(&former)?;
-            own_files::remove(&former.join(RECORD), &[RECORD_BEGINNING]).map_err(failed(&former))?;
+            RECORD_FILE.remove(&former.join(RECORD)).map_err(failed(&former))?;
             if own_files::remove_folder(&former).map_err(failed(&former))? {
                 own_files::rename(&moving, &former).map_err(failed(&former))?;
                 sync_own()?;
@@ -377,9 +379,9 @@ fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderErr
     for entry in entries {
         let entry = entry.map_err(io_error("reading", folder))?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        let beginning: &[u8] = match &*name {
-            "RUNS" => b"GNTRUNS",
-            _ if name.starts_with("scheduler.") && name.ends_with(".book") => b"GNTBOOK",
+        let beginning = match &*name {
+            RUNS_FILE_NAME => RUNS_FILE.beginning(),
+            name if is_job_state_name(name) => JOB_STATE_FILE.beginning(),
             _ => continue,
         };
         if own_files::owner(&path, &[beginning]) == FileOwner::Gannet {
@@ -401,7 +403,8 @@ fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
 /// job without coordinator.
 fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
     let record = folder.join(RECORD);
-    let record = (own_files::owner(&record, &[RECORD_BEGINNING]) == FileOwner::Gannet).then_some(record);
+    let record =
+        (own_files::owner(&record, &[RECORD_FILE.beginning()]) == FileOwner::Gannet).then_some(record);
     for path in states(folder)?.into_iter().map(|(path, _)| path).chain(record) {
         let Some(name) = path.file_name() else { continue };
         own_files::rename_new(&path, &to.join(name)).map_err(io_error("moving former rows from", &path))?;
@@ -425,25 +428,13 @@ impl Claim {
     }
 }
 
-/// The file PLACE of a folder.
-fn read(folder: &Path) -> Result<Option<PlaceRecordV2>, PlaceFolderError> {
-    let path = folder.join(RECORD);
-    let bytes = whole_files::read(&path).map_err(io_error("reading", &path))?;
-    let Some(bytes) = bytes else { return Ok(None) };
-    let payload = whole_files::decode(MAGIC, &bytes, "the record of a place");
-    let opened = payload.and_then(|payload| {
-        control::open_as::<PlaceRecordV2>(2, payload).map_err(|error| format!("it cannot be read: {error}"))
-    });
-    opened.map(Some).map_err(|why| PlaceFolderError::Torn { path, why })
-}
-
 /// Refuses a folder of a job with a coordinator to a process without one.
 ///
 /// # Errors
 /// It is such a folder, or its file PLACE cannot be read.
 pub fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError> {
     let Some(folder) = store.folder() else { return Ok(()) };
-    match read(folder)? {
+    match RECORD_FILE.load(&folder.join(RECORD))? {
         None => Ok(()),
         Some(PlaceRecordV2 { job, place, places, .. }) => {
             Err(PlaceFolderError::NoCoordinator { folder: folder.into(), has: in_words(&job, place, places) })
