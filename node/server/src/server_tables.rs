@@ -9,7 +9,7 @@ use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
 use crate::places::own::OwnPlaces;
 use crate::replication::held::Backups;
 use crate::steps::waits::StepWaits;
-use crate::steps::{former_step_files, step_files};
+use crate::steps::{step_files, unowned_step_files};
 use crate::tables::home::ThreadHome;
 use crate::tables::identities;
 use crate::tables::identities::{Identities, IdentityClaim, to_begin_anew};
@@ -194,7 +194,8 @@ impl ServerTables {
         let map = self.home.partitioning.map(identity.servers);
         let of = |thread| map.shards_of_thread(identity.server, (thread, self.home.threads), schema.shards);
         let present: Vec<ShardSet> = (0..self.home.threads).map(of).collect();
-        let open = |shards: &Shards| former_step_files::open(&store, shards, &recovered, &present);
+        let open =
+            |shards: &Shards| unowned_step_files::open_step_files(&store, shards, &recovered, &present);
         let step_files = shards.as_ref().map(open);
         tracing::info!(table = schema.name, %own, thread = self.home.thread, "table opened");
         let counters = self.counters.threads[self.home.thread as usize].add_table(&schema.name);
