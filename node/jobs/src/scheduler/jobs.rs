@@ -9,7 +9,7 @@ use gannet_core::Schema;
 use gannet_wire::StateFileError;
 use gannet_wire::frames::scheduler::FedFrame;
 use gannet_wire::messages::data::DataRequest;
-use gannet_wire::messages::jobs::{JobTableV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV2};
+use gannet_wire::messages::jobs::{JobTableV3, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3};
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
 use gannet_wire::messages::runs::RunId;
 use gannet_wire::refusal::Refusal;
@@ -57,22 +57,21 @@ impl Schedulers {
     /// Answers a request.
     pub fn answer(
         &mut self,
-        ask: SchedulerRequestV2,
+        ask: SchedulerRequestV3,
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let SchedulerRequestV2 { run, generation, birth, ask } = ask;
-        let key = self.key(&run).to_owned();
+        let key = self.key(&ask.run).to_owned();
         if !self.jobs.contains_key(&key) {
             match ask.what {
                 SchedulerActionV1::Status => return Ok(SchedulerReplyV1::StatusV2(None)),
                 SchedulerActionV1::Register { .. } => self.begin(&key, now)?,
-                _ => return Err(unknown(&run, ask.incarnation)),
+                _ => return Err(unknown(&ask.run, ask.incarnation)),
             }
         }
         match self.jobs.get_mut(&key) {
-            Some(scheduler) => scheduler.answer_in((generation, birth), ask, session, now),
-            None => Err(unknown(&run, ask.incarnation)),
+            Some(scheduler) => scheduler.answer(ask, session, now),
+            None => Err(unknown(&ask.run, ask.incarnation)),
         }
     }
 
@@ -122,14 +121,13 @@ impl Schedulers {
     }
 
     /// A worker reports the rows of a table.
-    pub fn note_table(&mut self, report: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV2 { run, record } = report;
-        let incarnation = record.incarnation;
-        if let Err(error) = Schema::check_name(&record.table.table) {
+    pub fn note_table(&mut self, report: JobTableV3, now: Duration) -> Result<(), SchedulerRefusal> {
+        if let Err(error) = Schema::check_name(&report.table.table) {
             return Err((Refusal::Malformed, error.to_string()));
         }
-        let key = self.key(&run).to_owned();
-        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, incarnation))?.note_table(record, now)
+        let key = self.key(&report.run).to_owned();
+        let job = self.jobs.get_mut(&key).ok_or_else(|| unknown(&report.run, report.incarnation))?;
+        job.note_table(report, now)
     }
 
     /// The data server of the workers.

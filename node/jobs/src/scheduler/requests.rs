@@ -10,7 +10,7 @@ use gannet_wire::StateFileError;
 use gannet_wire::limits::TEXT_BYTES_MAX;
 use gannet_wire::log_limiter::LogLimiter;
 use gannet_wire::messages::jobs::{
-    JobOrders, JobTableV1, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SplitGrant,
+    JobOrders, JobTableV3, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
 };
 use gannet_wire::messages::member::{Activity, Progress, SplitCounts, WorkerIncarnation};
 use gannet_wire::refusal::Refusal;
@@ -140,26 +140,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Answers a request of a program that names no generation.
-    #[cfg(test)]
-    pub(crate) fn answer(
+    /// Answers a request of a worker.
+    pub fn answer(
         &mut self,
-        ask: SchedulerRequestV1,
+        ask: SchedulerRequestV3,
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        self.answer_in((0, 0), ask, session, now)
-    }
-
-    /// Answers a request of a worker. `run` is the generation and the birth of its run.
-    pub fn answer_in(
-        &mut self,
-        run: (u32, u64),
-        ask: SchedulerRequestV1,
-        session: u32,
-        now: Duration,
-    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let SchedulerRequestV1 { incarnation, what } = ask;
+        let SchedulerRequestV3 { run: _, generation, birth, incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
             return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| self.status_of(job))));
         }
@@ -167,7 +155,7 @@ impl Scheduler {
         self.heard = now;
         self.tick(now);
         if let SchedulerActionV1::Register { plan } = what {
-            return self.register(incarnation, plan, run, session, now);
+            return self.register(incarnation, plan, (generation, birth), session, now);
         }
         // A report is not saved: at worst a batch is trained again, and the shards drop its pushes.
         let saves = !matches!(what, SchedulerActionV1::ReportV3 { .. } | SchedulerActionV1::Meet { .. });
@@ -254,8 +242,8 @@ impl Scheduler {
     }
 
     /// A worker reports which rows a table has. If they are not the rows that the job has trained, the job ends.
-    pub fn note_table(&mut self, report: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV1 { incarnation, table } = report;
+    pub fn note_table(&mut self, report: JobTableV3, now: Duration) -> Result<(), SchedulerRefusal> {
+        let JobTableV3 { run: _, incarnation, table } = report;
         self.tick(now);
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let outcome = self.job.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;

@@ -15,8 +15,8 @@ use gannet_wire::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use gannet_wire::messages::control;
 use gannet_wire::messages::job_plan::{JobPlan, Split};
 use gannet_wire::messages::jobs::{
-    JobOrders, JobStatus, JobTableV1, JobTableV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1,
-    SchedulerRequestV2, SplitGrant, TableRecord,
+    JobOrders, JobStatus, JobTableV3, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
+    TableRecord,
 };
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
 use gannet_wire::messages::runs::RunId;
@@ -140,9 +140,9 @@ impl<N: Net> JobClient<N> {
     }
 
     /// A request to the scheduler of this worker's run.
-    pub(crate) fn request(&self, what: SchedulerActionV1) -> SchedulerRequestV2 {
+    pub(crate) fn request(&self, what: SchedulerActionV1) -> SchedulerRequestV3 {
         let ((run, generation, birth), incarnation) = (self.run.clone(), self.incarnation);
-        SchedulerRequestV2 { run, generation, birth, ask: SchedulerRequestV1 { incarnation, what } }
+        SchedulerRequestV3 { run, generation, birth, incarnation, what }
     }
 
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
@@ -253,9 +253,8 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// As [`report`](Self::report); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.run.0.clone());
-        let report = JobTableV2 { run, record };
-        let payload = |_: usize, _: u32| control::seal_as(2, &report);
+        let report = JobTableV3 { run: self.run.0.clone(), incarnation: self.incarnation, table };
+        let payload = |_: usize, _: u32| control::seal_as(3, &report);
         self.link()
             .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))
             .map(|_| ())
@@ -280,8 +279,8 @@ impl<N: Net> JobClient<N> {
         let (run, generation, birth) = config.run.as_ref().map_or((String::new(), 0, 0), RunId::parts);
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        let ask = SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status };
-        match ask_scheduler(&mut worker, &SchedulerRequestV2 { run, generation, birth, ask })? {
+        let what = SchedulerActionV1::Status;
+        match ask_scheduler(&mut worker, &SchedulerRequestV3 { run, generation, birth, incarnation, what })? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(nonsense(&worker, &other)),
         }
@@ -291,9 +290,9 @@ impl<N: Net> JobClient<N> {
 /// Asks the scheduler, which is thread 0 of the first server.
 fn ask_scheduler<N: Net>(
     worker: &mut Worker<N>,
-    ask: &SchedulerRequestV2,
+    ask: &SchedulerRequestV3,
 ) -> Result<SchedulerReplyV1, WorkerError> {
-    let payload = |_: usize, _: u32| control::seal_as(2, ask);
+    let payload = |_: usize, _: u32| control::seal_as(3, ask);
     let answers =
         worker.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
     let nonsense = |what: String| WorkerError::Protocol { peer: worker.links.peers[0].name.clone(), what };
