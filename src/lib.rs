@@ -207,8 +207,8 @@ pub mod backups {
     pub use gannet_server::limits::RUN_KEPT;
     pub use gannet_server::{
         BackupStatus, GenerationStatus, MemberStatus, MembershipConfig, OnServerLoss, PlaceFolderError,
-        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place, places,
-        refuse_without_coordinator,
+        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place,
+        place_statuses, refuse_without_coordinator,
     };
     pub use gannet_wire::{
         Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
@@ -317,5 +317,5 @@ pub mod security {
 /// Counters of servers and workers, for a monitoring system. docs/metrics.md says more.
 /// [`MetricsSink`](metrics::MetricsSink) has an example.
 pub mod metrics {
-    pub use gannet_wire::{BUCKETS, Buckets, MetricsSink, bucket};
+    pub use gannet_wire::{BUCKETS, Buckets, MetricsSink, bucket_of_nanos};
 }

@@ -42,7 +42,7 @@ pub mod token;
 pub mod vectors;
 
 pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
-pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, bucket};
+pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, bucket_of_nanos};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use messages::job_plan::{JobPlan, PlanFile, Split};
 pub use messages::jobs::{JobOrders, JobStatus, ShardHolder, SplitGrant, TableRecord};

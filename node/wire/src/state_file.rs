@@ -141,7 +141,7 @@ impl<T> StateFile<T> {
     /// # Errors
     /// The system reports an error, or a file of the user has the name.
     pub fn remove(&self, path: &Path) -> io::Result<bool> {
-        own_files::remove(path, &[self.beginning()])
+        own_files::remove_own(path, &[self.beginning()])
     }
 
     fn is_of_another_version(&self, bytes: &[u8]) -> bool {
@@ -217,7 +217,7 @@ where
     /// # Errors
     /// The system reports an error, or the file is no such file, of another version, or torn.
     pub fn load(&self, path: &Path) -> Result<Option<T>, StateFileError> {
-        let Some(bytes) = own_files::read(path).map_err(self.io_error(path))? else { return Ok(None) };
+        let Some(bytes) = own_files::read_whole(path).map_err(self.io_error(path))? else { return Ok(None) };
         self.decode(&bytes).map(Some).map_err(|why| {
             let (what, path, remedy) = (self.what, path.to_path_buf(), self.remedy);
             match self.is_of_another_version(&bytes) {

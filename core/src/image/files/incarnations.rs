@@ -24,7 +24,7 @@ impl Store {
         for image in images(folder)? {
             let io =
                 |source| OpenError::Io { what: "looking for incarnations in", path: image.clone(), source };
-            let file = own_files::open(&image).map_err(io)?;
+            let file = own_files::open_regular(&image).map_err(io)?;
             highest = highest.max(highest_in(&file, limit).map_err(io)?);
         }
         Ok(highest)

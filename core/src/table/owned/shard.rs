@@ -214,7 +214,7 @@ impl Shard {
     /// The slot of a key; `NONE` when it has no row.
     pub(crate) fn find(&self, key: u64) -> u32 {
         let h = hash(key);
-        hash_index::find(&self.image, self.geometry.home(h), h, key)
+        hash_index::find_slot(&self.image, self.geometry.home(h), h, key)
     }
 
     /// Counts a row of a part that changes nothing as a step.
@@ -275,7 +275,7 @@ impl Shard {
 
     fn write_checksums(&self, path: &Path) -> std::io::Result<()> {
         let (file, life) = (self.image.file(), (self.birth(), self.incarnation()));
-        checksums::write(&file, path, life, self.image.file_chunks())
+        checksums::write_checksums(&file, path, life, self.image.file_chunks())
     }
 
     /// Records the first shard of this owner. Shards with the same first shard stop being served together.

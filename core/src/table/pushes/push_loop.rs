@@ -25,7 +25,7 @@ const AHEAD: usize = 16;
 
 /// Applies every run.
 #[inline(always)]
-pub(crate) fn push<I: Isa, U: Update, W: Width, E: Effect>(
+pub(crate) fn push_rows<I: Isa, U: Update, W: Width, E: Effect>(
     call: PushRequest<'_>,
     width: W,
     floats: usize,
@@ -56,9 +56,29 @@ pub(crate) fn push<I: Isa, U: Update, W: Width, E: Effect>(
         };
         let applied = &mut *call.applied;
         let result = if E::OFTEN && !shard.journal.on {
-            apply::<I, U, W, E, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, applied)
+            apply_rule::<I, U, W, E, false>(
+                shard,
+                run,
+                scratch,
+                width,
+                floats,
+                isa,
+                rule,
+                &mut effect,
+                applied,
+            )
         } else {
-            apply::<I, U, W, E, true>(shard, run, scratch, width, floats, isa, rule, &mut effect, applied)
+            apply_rule::<I, U, W, E, true>(
+                shard,
+                run,
+                scratch,
+                width,
+                floats,
+                isa,
+                rule,
+                &mut effect,
+                applied,
+            )
         };
         let part_end = PartEnd {
             name: call.name,
@@ -118,7 +138,7 @@ struct ShardRun<'a> {
 /// rows that were applied.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the innermost loop would unpack a struct at once
-fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
+fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     shard: &mut Shard,
     run: ShardRun<'_>,
     scratch: &mut CallBuffers,
@@ -142,7 +162,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);
-            slot = hash_index::find(&shard.image, shard.geometry.home(h), h, key);
+            slot = hash_index::find_slot(&shard.image, shard.geometry.home(h), h, key);
             if slot == NONE {
                 // A value that can never be applied does not count towards admission.
                 if !E::CREATES && all_finite(value) && !shard.admits(schema, name, key) {

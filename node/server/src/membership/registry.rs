@@ -148,7 +148,7 @@ pub fn members(coordinator: &dyn Coordinator, job: &str) -> Result<Vec<MemberSta
 ///
 /// # Errors
 /// The coordinator gave no answer.
-pub fn places(
+pub fn place_statuses(
     coordinator: &dyn Coordinator,
     job: &str,
 ) -> Result<BTreeMap<u32, PlaceStatus>, CoordinatorError> {

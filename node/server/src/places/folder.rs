@@ -325,7 +325,7 @@ impl PlaceFolder {
             if own_files::remove_folder(&former).map_err(failed(&former))? {
                 own_files::rename(&moving, &former).map_err(failed(&former))?;
                 sync_own()?;
-                own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
+                own_files::remove_own(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
                 *self.lock() = None;
                 return Ok(());
             }
@@ -335,10 +335,10 @@ impl PlaceFolder {
         Store::move_tables_of(&moving, &former).map_err(failed(&former))?;
         move_states(&moving, &former)?;
         sync(&former).map_err(failed(&former))?;
-        own_files::remove(&moving.join(MARK), &[MARK_BEGINNING]).map_err(failed(&moving))?;
+        own_files::remove_own(&moving.join(MARK), &[MARK_BEGINNING]).map_err(failed(&moving))?;
         own_files::remove_folder(&moving).map_err(failed(&moving))?;
         sync_own()?;
-        own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
+        own_files::remove_own(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
         *self.lock() = None;
         Ok(())
     }
@@ -349,7 +349,7 @@ impl PlaceFolder {
         if is_marked(moving) {
             return Ok(());
         }
-        if own_files::remove(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(former))? {
+        if own_files::remove_own(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(former))? {
             sync(former).map_err(failed(former))?;
         }
         fs::create_dir_all(moving).map_err(failed(moving))?;
@@ -394,7 +394,7 @@ fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderErr
 
 fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
     for (path, beginning) in states(folder)? {
-        own_files::remove(&path, &[beginning]).map_err(io_error("removing", &path))?;
+        own_files::remove_own(&path, &[beginning]).map_err(io_error("removing", &path))?;
     }
     Ok(())
 }

@@ -194,7 +194,7 @@ impl QueueState {
         let Some(queue) = threads.get_mut(thread) else { return false };
         *last = told + 1;
         words.clear();
-        command_payload::put(words, command);
+        command_payload::put_command(words, command);
         *bytes += queue.add(stream, told, words);
         *news = true;
         true

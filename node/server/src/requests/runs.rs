@@ -18,7 +18,7 @@ use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
 /// Answers a request about a run.
-pub(crate) fn answer(
+pub(crate) fn answer_run_request(
     frame: &Frame<'_>,
     (runs, scheduler): (Option<&mut Registry>, Option<&mut Schedulers>),
     session: u32,

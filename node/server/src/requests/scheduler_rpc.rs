@@ -17,7 +17,7 @@ use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
 /// Answers a request to the scheduler, which is in thread 0.
-pub(crate) fn answer(
+pub(crate) fn answer_scheduler_request(
     frame: &Frame<'_>,
     scheduler: Option<&mut Schedulers>,
     session: u32,

@@ -118,7 +118,7 @@ pub(crate) fn answer_identify(
     if tables.scheduler_only {
         return refuse(Refusal::Mismatch, NO_TABLES);
     }
-    let request = identities::request(frame)?;
+    let request = identities::identify_request(frame)?;
     tables.must_own(request.server)?;
     tables.home.identities.answer(frame, &request, transmit)
 }

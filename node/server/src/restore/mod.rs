@@ -115,14 +115,14 @@ fn restore(
     };
     let checkpoint = plan.number();
     let tables: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
-    if folder::look(&plan, store)? == FolderState::Whole {
+    if folder::look_at_folder(&plan, store)? == FolderState::Whole {
         let folder = store.folder().unwrap_or(Path::new("")).display();
         tracing::info!(%folder, checkpoint, "the folder has these tables: the server goes on from them, not from the checkpoint");
         opened.restored = Some(Restored { checkpoint, tables, rows: 0, kept: true });
         return Ok(opened);
     }
     tracing::info!(checkpoint, directory = %source.directory.path().display(), "restoring");
-    folder::begin(&plan, store)?;
+    folder::begin_restore(&plan, store)?;
     // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
     match store.folder() {
         Some(_) => {
@@ -132,7 +132,7 @@ fn restore(
         None => opened.states = Some(plan.states.clone()),
     }
     let rows = load_all(&plan, &mut opened.threads)?;
-    folder::end(store)?;
+    folder::end_restore(store)?;
     tracing::info!(checkpoint, rows, "restored");
     opened.restored = Some(Restored { checkpoint, tables, rows, kept: false });
     Ok(opened)

@@ -66,7 +66,7 @@ impl RequestHandler<'_, '_> {
         }
         must_be_asked(tables, frame.head.kind)?;
         let answered = match frame.head.kind {
-            PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, scratch, transmit),
+            PushFrame::KIND => bulk::answer_push(frame, tables, keysets, pusher, scratch, transmit),
             TickFrame::KIND => tick(tables, frame, pusher),
             FenceFrame::KIND => fence(tables, frame, now),
             LeaveFrame::KIND => leave(tables, frame, pusher),
@@ -76,32 +76,38 @@ impl RequestHandler<'_, '_> {
             // Answers go out in the order of their requests, and an earlier answer waits for a step.
             _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
             PullFrame::KIND => {
-                return bulk::pull(frame, tables, keysets, pusher, scratch, transmit);
+                return bulk::answer_pull(frame, tables, keysets, pusher, scratch, transmit);
             }
             SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
             ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),
             OpenTableFrame::KIND => return answer_open(tables, frame, pusher, transmit),
             IdentifyFrame::KIND => return answer_identify(tables, frame, transmit),
             ConfirmFrame::KIND => return answer_confirm(tables, frame, transmit),
-            VectorFrame::KIND => return vectors::run(frame, tables, pusher, transmit),
-            ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
-            RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
+            VectorFrame::KIND => return vectors::run_vector_program(frame, tables, pusher, transmit),
+            ImagesFrame::KIND => return images::send_images(frame, tables, stream, transmit),
+            RegionsFrame::KIND => return regions::answer_regions_request(frame, tables, stream, transmit),
             StatusFrame::KIND => return answer_status(tables, frame, transmit),
             ClosePusherFrame::KIND => return answer_close(tables, frame, pusher, transmit),
             BookFrame::KIND => {
                 let session = pusher.session;
-                return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
+                return scheduler_rpc::answer_scheduler_request(
+                    frame,
+                    scheduler.as_deref_mut(),
+                    session,
+                    now,
+                    transmit,
+                );
             }
             AllocateFrame::KIND => {
                 let context = &mut *self.context;
                 let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
                 let is_owner = must_be_scheduler(context.tables);
-                return incarnations::answer(frame, known, is_owner, transmit);
+                return incarnations::answer_incarnation_request(frame, known, is_owner, transmit);
             }
             RunFrame::KIND => {
                 let (session, context) = (pusher.session, &mut *self.context);
                 let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
-                return runs::answer(frame, of, session, now, context.tables, transmit);
+                return runs::answer_run_request(frame, of, session, now, context.tables, transmit);
             }
             DropTableFrame::KIND => return answer_drop(tables, frame, pusher, transmit),
             JobTableFrame::KIND => {

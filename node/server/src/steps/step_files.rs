@@ -191,7 +191,7 @@ impl StepFiles {
         let failed = |error: io::Error| format!("writing {}: {error}", path.display());
         let file = match &mut self.files[self.next] {
             Some(file) => file,
-            none => none.insert(open(path).map_err(failed)?),
+            none => none.insert(open_step_file(path).map_err(failed)?),
         };
         file.write_all_at(&self.buffer, 0).map_err(failed)?;
         self.next = 1 - self.next;
@@ -208,7 +208,7 @@ impl StepFiles {
         let Some(paths) = &self.paths else { return };
         let file = match &mut self.files[turn] {
             Some(file) => Ok(file),
-            none => open(&paths[turn]).map(|file| none.insert(file)),
+            none => open_step_file(&paths[turn]).map(|file| none.insert(file)),
         };
         if let Err(error) = file.and_then(|file| file.write_all_at(&(!sum).to_le_bytes(), MARK)) {
             tracing::debug!(%error, "a step is not marked as applied");
@@ -239,7 +239,7 @@ pub(crate) fn file_name(set: &ShardSet, turn: usize) -> String {
     format!("{PREFIX}{first:04}-{:08x}.{turn}", crc32c::crc32c(&all))
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open_step_file(path: &Path) -> io::Result<File> {
     match own_files::owner_of_part(path, &[BEGINNING]) {
         FileOwner::User => Err(own_files::in_the_way(path)),
         _ => own_files::open_or_make(path),
@@ -260,7 +260,7 @@ pub(crate) struct StepFile {
 /// # Errors
 /// The system reports an error, or another version of Gannet wrote the file: it may have a step that was begun.
 pub(crate) fn read_step(path: &Path) -> io::Result<Option<StepFile>> {
-    let Some(bytes) = own_files::read(path)? else { return Err(io::ErrorKind::NotFound.into()) };
+    let Some(bytes) = own_files::read_whole(path)? else { return Err(io::ErrorKind::NotFound.into()) };
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     if !head.starts_with(&MAGIC) {
         let why = "another version of gannet wrote it; run the gannet that wrote it, or begin from a checkpoint in \
@@ -299,7 +299,7 @@ pub(crate) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     // For each shard, the first step that is not applied. For each file, the workers in its steps.
     let mut reached = vec![0; own.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
-    for path in files(store, &shards.schema().name)? {
+    for path in step_files_of(store, &shards.schema().name)? {
         // A file that another thread has just removed is of a step that these shards have (unowned_step_files.rs).
         let found =
             if_there(read_step(&path)).map_err(|error| format!("reading {}: {error}", path.display()))?;
@@ -312,7 +312,7 @@ pub(crate) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
             .sum(shards, &of_these)
             .ok_or_else(|| format!("{}: this step belongs to another table", path.display()))?;
         if !applied {
-            apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
+            apply_step(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         for shard in of_these {
             let at = own.position(shard).and_then(|place| reached.get_mut(place));
@@ -342,7 +342,7 @@ pub(crate) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
 }
 
 /// The step files beside the images of a table.
-pub(crate) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn step_files_of(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> {
     let Some(folder) = store.folder().map(|folder| folder.join(table)) else {
         return Ok(Vec::new());
     };
@@ -360,7 +360,7 @@ pub(crate) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> 
 }
 
 /// Applies a step. Shards drop the rows that they already have.
-pub(crate) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
+pub(crate) fn apply_step(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
     let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, row: 0 };
     let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
     let (mut all, mut start) = (Applied::default(), 0);

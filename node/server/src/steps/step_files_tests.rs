@@ -59,7 +59,7 @@ fn killed(folder: &Path, whole: u64, shards: u32, sets: &[ShardSet]) {
                 sum.values.truncate(sum.keys.len());
                 sum.notes.clear();
             }
-            apply(&mut own, &sum, AGGREGATE).unwrap();
+            apply_step(&mut own, &sum, AGGREGATE).unwrap();
         }
     }
 }
@@ -113,7 +113,7 @@ fn names_of_data_that_was_closed_after_the_last_step_came_back() {
         let mut own = open();
         let mut steps = StepFiles::new(&store, &own);
         steps.write(&own, &sum(0, 100), vec![0b11]).unwrap();
-        apply(&mut own, &sum(0, 100), AGGREGATE).unwrap();
+        apply_step(&mut own, &sum(0, 100), AGGREGATE).unwrap();
         steps.applied();
         assert!(of(&own, 5) > 0);
         own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
@@ -139,7 +139,7 @@ fn a_step_that_a_restart_has_finished_is_marked() {
         assert_eq!((found.at, &found.masks), (3, &vec![0b11; 3]));
         assert!(rows(&mut own).values().all(|&sum| sum == 3.0));
         StepFiles::new(&store, &own).begin(&own, &found);
-        let all = files(&store, "t").unwrap();
+        let all = step_files_of(&store, "t").unwrap();
         assert!(all.iter().all(|path| read_step(path).unwrap().unwrap().applied) && all.len() == 2);
     }
 }
@@ -158,7 +158,7 @@ fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
         let mut own = open(&whole());
         finish(&store, &mut own, AGGREGATE).unwrap();
         own.close_pusher(DATA_PUSHERS | 5, 9).unwrap();
-        apply(&mut own, &StepSum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
+        apply_step(&mut own, &StepSum { notes: Vec::new(), ..sum(5, 100) }, AGGREGATE).unwrap();
     }
     for set in &sets {
         let mut own = open(set);
@@ -289,7 +289,7 @@ fn go_on(shards: &mut Shards, found: &RecoveredSteps, from: u64, to: u64) {
         while let NextStep::Step(step) = sums.next(&clocks, 2, &how, |_, _| false) {
             match step {
                 Some(sum) => {
-                    apply(shards, &sum, AGGREGATE).unwrap();
+                    apply_step(shards, &sum, AGGREGATE).unwrap();
                     sums.applied();
                 }
                 None => sums.pass(&clocks),

@@ -11,7 +11,7 @@
 mod tests;
 
 use crate::steps::step_files::{
-    BEGINNING, RecoveredSteps, StepFile, StepFiles, file_name, files, if_there, read_step,
+    BEGINNING, RecoveredSteps, StepFile, StepFiles, file_name, if_there, read_step, step_files_of,
 };
 use gannet_core::{ShardSet, Shards, Store, own_files};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ fn remove_unowned(store: &Store, shards: &Shards, present: &[ShardSet]) -> Resul
     let names: Vec<String> = present.iter().flat_map(|set| [0, 1].map(|turn| file_name(set, turn))).collect();
     let is_present = |path: &PathBuf| names.iter().any(|name| path.ends_with(name));
     let (ours, unowned): (Vec<_>, Vec<_>) =
-        files(store, &shards.schema().name)?.into_iter().partition(is_present);
+        step_files_of(store, &shards.schema().name)?.into_iter().partition(is_present);
     let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let (mut last, mut removed) = (LastSteps::new(), 0);
     for path in ours.iter().filter(|_| !unowned.is_empty()) {

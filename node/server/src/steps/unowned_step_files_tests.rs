@@ -1,7 +1,7 @@
 //! Servers that are started again and again with other threads: their step files do not add up, and no step is lost.
 
 use crate::steps::step::{StepNote, StepSum};
-use crate::steps::step_files::{apply, finish};
+use crate::steps::step_files::{apply_step, finish};
 use crate::steps::unowned_step_files::*;
 use gannet_core::{DATA_PUSHERS, PushName, Read, Schema, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
@@ -60,14 +60,14 @@ impl Thread {
         self.files.write(&self.shards, &sum, self.masks.clone()).unwrap();
         self.at += 1;
         if reached == SHARDS {
-            apply(&mut self.shards, &sum, AGGREGATE).unwrap();
+            apply_step(&mut self.shards, &sum, AGGREGATE).unwrap();
             self.files.applied();
             return;
         }
         sum.keys.retain(|&key| shard(key) < reached);
         sum.values.truncate(sum.keys.len());
         sum.notes.clear();
-        apply(&mut self.shards, &sum, AGGREGATE).unwrap();
+        apply_step(&mut self.shards, &sum, AGGREGATE).unwrap();
     }
 
     /// Checks that each row has each step once, and that the thread knows who was in all of them.
@@ -81,7 +81,7 @@ impl Thread {
 }
 
 fn count(store: &Store) -> usize {
-    files(store, "t").unwrap().len()
+    step_files_of(store, "t").unwrap().len()
 }
 
 /// Once each number of threads left two files for each of its threads, for ever.
@@ -150,7 +150,7 @@ fn an_unowned_file_stays_for_a_thread_that_has_not_opened_its_shards() {
     }
     let open = |set| Thread::open(&store, set, &two);
     two.iter().map(open).for_each(|mut thread| thread.check(3));
-    assert!(count(&store) <= 4, "{:?}", files(&store, "t"));
+    assert!(count(&store) <= 4, "{:?}", step_files_of(&store, "t"));
 }
 
 /// A shard that is ahead of the others keeps the file that says how far it is.
@@ -176,7 +176,7 @@ fn an_unowned_file_stays_while_its_shards_are_ahead() {
     (0..2).for_each(|_| second.step(SHARDS));
     drop(second);
     Thread::open(&store, &one[0], &one).check(3);
-    assert!(count(&store) <= 2, "{:?}", files(&store, "t"));
+    assert!(count(&store) <= 2, "{:?}", step_files_of(&store, "t"));
 }
 
 /// Torn files go with the others. With one of another version of Gannet, the table is not opened: it may have a step
@@ -207,5 +207,5 @@ fn a_torn_unowned_file_goes_and_one_of_another_version_is_refused_and_stays() {
     bytes[7] ^= 15;
     fs::write(&other, bytes).unwrap();
     Thread::open(&store, &one[0], &one).check(2);
-    assert!(count(&store) <= 2, "{:?}", files(&store, "t"));
+    assert!(count(&store) <= 2, "{:?}", step_files_of(&store, "t"));
 }

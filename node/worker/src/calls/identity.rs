@@ -10,7 +10,7 @@ use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::names::TableId;
 use crate::tables::births;
 use crate::tables::opened_as::{OpenedAs, told};
-use crate::tables::plan::{ShardCount, TablePlan, are_of_two_tables, plan};
+use crate::tables::plan::{ShardCount, TablePlan, are_of_two_tables, plan_table};
 use crate::worker::Worker;
 use gannet_core::{Schema, TableUid};
 use gannet_transport::Net;
@@ -104,7 +104,8 @@ fn try_to_open<N: Net>(
         return Ok(OpenAttempt::Again(why.into()));
     }
     let schema = &shards.of(schema, &held, worker.links.wanted().count());
-    let TablePlan { uid, places, empty, confirmed } = plan(schema, &worker.links.config.servers, &held)?;
+    let TablePlan { uid, places, empty, confirmed } =
+        plan_table(schema, &worker.links.config.servers, &held)?;
     let births = vec![0; schema.shards as usize];
     let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
     let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };

@@ -21,7 +21,7 @@ impl Cluster {
             .into_iter()
             .map(|member| member.addr)
             .collect();
-        for place in gannet_server::places(&self.hub.of, "job").unwrap().into_values() {
+        for place in gannet_server::place_statuses(&self.hub.of, "job").unwrap().into_values() {
             all.insert(place.owner);
             all.extend(place.backups);
         }
