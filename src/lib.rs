@@ -207,7 +207,7 @@ pub mod backups {
     pub use gannet_server::limits::RUN_KEPT;
     pub use gannet_server::{
         BackupStatus, GenerationStatus, MemberStatus, MembershipConfig, OnServerLoss, PlaceFolderError,
-        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place,
+        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place_status,
         place_statuses, refuse_without_coordinator,
     };
     pub use gannet_wire::{

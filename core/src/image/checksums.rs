@@ -134,7 +134,8 @@ impl Checksums {
 pub(crate) fn write_checksums(
     image: &File,
     path: &Path,
-    (birth, incarnation): (u64, u64),
+    birth: u64,
+    incarnation: u64,
     chunks: usize,
 ) -> io::Result<()> {
     let mut buffer = Vec::new();

@@ -39,7 +39,7 @@ pub use local::{LocalServer, ServerTurn};
 pub use membership::Membership;
 pub use membership::forgetting::{PlacesForgotten, forget_places};
 pub use membership::registry::{BackupStatus, MemberStatus, members, place_statuses};
-pub use membership::status::{PlaceStatus, place};
+pub use membership::status::{PlaceStatus, place_status};
 pub use membership::undone::{GenerationStatus, generation};
 pub use places::folder::refuse_without_coordinator;
 pub use places::folder_error::PlaceFolderError;

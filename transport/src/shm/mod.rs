@@ -25,7 +25,7 @@ mod ring;
 mod session;
 mod stream;
 
-pub(crate) use connect::{ShmListener, begin};
+pub(crate) use connect::{ShmListener, begin_shm};
 pub use error::ShmError;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]

@@ -76,7 +76,7 @@ impl NewImages {
         let note = self.folder.join(NOTE);
         let mut state = self.lock();
         if let State::Synced = *state {
-            let written = write(&note, &self.boot).and_then(|()| durability::folder(&self.folder));
+            let written = write_note(&note, &self.boot).and_then(|()| durability::folder(&self.folder));
             written.map_err(|source| OpenError::Io {
                 what: "noting new images in",
                 path: note.clone(),
@@ -130,7 +130,7 @@ impl Drop for NewImages {
     }
 }
 
-fn write(note: &Path, boot: &[u8]) -> io::Result<()> {
+fn write_note(note: &Path, boot: &[u8]) -> io::Result<()> {
     let new = own_files::new_name(note);
     let mut file = own_files::make_own(&new, BEGINNING)?;
     file.write_all(BEGINNING)?;

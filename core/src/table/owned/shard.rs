@@ -274,8 +274,8 @@ impl Shard {
     }
 
     fn write_checksums(&self, path: &Path) -> std::io::Result<()> {
-        let (file, life) = (self.image.file(), (self.birth(), self.incarnation()));
-        checksums::write_checksums(&file, path, life, self.image.file_chunks())
+        let (file, chunks) = (self.image.file(), self.image.file_chunks());
+        checksums::write_checksums(&file, path, self.birth(), self.incarnation(), chunks)
     }
 
     /// Records the first shard of this owner. Shards with the same first shard stop being served together.

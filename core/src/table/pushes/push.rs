@@ -127,7 +127,7 @@ impl Shards {
     pub(crate) fn cut_runs(&mut self, keys: &[u64]) -> Result<(), PushError> {
         let Shards { places, shards, scratch, .. } = self;
         scratch.runs.clear();
-        cut(keys, places, shards.len(), &mut scratch.runs)
+        cut_by_shard(keys, places, shards.len(), &mut scratch.runs)
     }
 
     /// Divides the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
@@ -149,7 +149,7 @@ impl Shards {
         own.clear();
         own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
         if by_keyset {
-            return cut(keys, places, shards.len(), &mut scratch.runs);
+            return cut_by_shard(keys, places, shards.len(), &mut scratch.runs);
         }
         let blocks = keys.len().div_ceil(BLOCK);
         let mut ring = [KeyBlock::EMPTY; 3];
@@ -186,7 +186,7 @@ impl Shards {
 
 /// Divides keys into runs. Their slots are known, or not needed.
 #[inline(never)] // within its caller the loop needs 3 instructions more a key
-fn cut(
+fn cut_by_shard(
     keys: &[u64],
     places: &ShardPlaces,
     shards: usize,

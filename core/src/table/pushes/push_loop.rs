@@ -38,10 +38,10 @@ pub(crate) fn push_rows<I: Isa, U: Update, W: Width, E: Effect>(
     let rounds = U::ROUNDS && schema.row_type() != RowType::F32;
     let push_chance = if rounds { schema.push_chance(call.name) } else { 0 };
     for r in 0..scratch.runs.len() {
-        let (run, last) = (&scratch.runs[r..], (call.keys.len(), call.refused));
-        let name = (call.name, call.options.total, r == 0);
-        let Some((owner, range, part)) = begin_run(shards, incarnations, run, name, last, call.applied)?
-        else {
+        let (keys, more) = (call.keys.len(), call.refused);
+        let of = RunCall { name: call.name, total: call.options.total, is_first: r == 0, keys, more };
+        let begun = begin_run(shards, incarnations, &scratch.runs[r..], &of, call.applied)?;
+        let Some((owner, range, part)) = begun else {
             continue;
         };
         let (shard, start) = (&mut shards[owner], part.from as usize);
@@ -96,21 +96,32 @@ pub(crate) fn push_rows<I: Isa, U: Update, W: Width, E: Effect>(
     Ok(())
 }
 
-/// Begins the first of `runs` as a part of the push. `first`: it is the push's first run, the only one that may have
-/// rows in an earlier call. `keys`: how many keys the call has, and how many rows more its last run has. Returns the
-/// place of the run's shard, its range in the keys of the call, and the part; `None` when the shard has all its rows.
+/// The call of a push that a run is of.
+pub(crate) struct RunCall<'a> {
+    pub(crate) name: &'a PushName,
+    /// The rows of the whole push.
+    pub(crate) total: u64,
+    /// The run is the first one of the call, the only one that may have rows in an earlier call.
+    pub(crate) is_first: bool,
+    /// How many keys the call has.
+    pub(crate) keys: usize,
+    /// How many rows more its last run has.
+    pub(crate) more: u32,
+}
+
+/// Begins the first of `runs` as a part of the push. Returns the place of the run's shard, its range in the keys of the
+/// call, and the part; `None` when the shard has all its rows.
 pub(crate) fn begin_run(
     shards: &mut [Shard],
     incarnations: &mut Incarnations,
     runs: &[(u32, u32)],
-    (name, total, first): (&PushName, u64, bool),
-    (keys, more): (usize, u32),
+    call: &RunCall<'_>,
     applied: &mut Applied,
 ) -> Result<Option<(usize, Range<usize>, PartProgress)>, PushError> {
     let (owner, from) = (runs[0].0 as usize, runs[0].1 as usize);
-    let (to, more) = runs.get(1).map_or((keys, more), |next| (next.1 as usize, 0));
-    let name = if first { *name } else { PushName { row: 0, ..*name } };
-    match shards[owner].begin_part(&name, (to - from) as u32 + more, total)? {
+    let (to, more) = runs.get(1).map_or((call.keys, call.more), |next| (next.1 as usize, 0));
+    let name = if call.is_first { *call.name } else { PushName { row: 0, ..*call.name } };
+    match shards[owner].begin_part(&name, (to - from) as u32 + more, call.total)? {
         PartStart::Duplicate => {
             applied.duplicate += (to - from) as u32;
             Ok(None)

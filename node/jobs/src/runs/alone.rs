@@ -42,7 +42,8 @@ impl Registry {
         want: RunIntent,
         settings: Vec<RunSetting>,
         tables: Vec<String>,
-        (at, notes): (u64, String),
+        at: u64,
+        notes: String,
     ) -> Result<LocalRunDecision, String> {
         let Some(birth) = gannet_wire::random::draw_number() else {
             return Err("the system gives no random bytes".into());
@@ -102,7 +103,7 @@ impl Registry {
     /// # Errors
     /// The registry cannot be saved.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        self.finish(&run.name, (run.generation, 0), RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
+        self.finish(&run.name, run.generation, 0, RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
             .map(|_| ())
             .map_err(|(_, text)| text)
     }

@@ -81,7 +81,7 @@ pub(crate) struct Presence {
 }
 
 /// Why a worker is refused that was declared dead.
-fn given_up(name: &str, rank: u32) -> String {
+fn worker_given_up(name: &str, rank: u32) -> String {
     format!(
         "run {name:?}: worker {rank} was silent for longer than --worker-timeout, or made no progress for several of \
          them, and has been given up; its tasks go to others: start it again to take part"
@@ -89,7 +89,7 @@ fn given_up(name: &str, rank: u32) -> String {
 }
 
 /// The limits of a worker that may be silent for so many milliseconds; 0 if it has not said.
-pub(crate) fn limits(timeout_ms: u64) -> WorkerLimits {
+pub(crate) fn worker_limits(timeout_ms: u64) -> WorkerLimits {
     WorkerLimits::of(match timeout_ms {
         0 => WORKER_TIMEOUT,
         ms => Duration::from_millis(ms).min(WORKER_TIMEOUT_MAX),
@@ -106,7 +106,7 @@ pub(crate) fn limits(timeout_ms: u64) -> WorkerLimits {
 /// // A process that has its tables itself, in this folder.
 /// let mut registry = Registry::of_one_process(folder.path())?;
 /// let (tables, at, notes) = (vec!["clicks".to_owned()], 1_800_000_000, String::new());
-/// let joined = registry.join_alone("monday", RunIntent::Auto, Vec::new(), tables, (at, notes))?;
+/// let joined = registry.join_alone("monday", RunIntent::Auto, Vec::new(), tables, at, notes)?;
 /// assert_eq!((joined.decided, joined.id.generation), (RunDecision::Begun, 1));
 /// registry.finish_alone(&joined.id, 500, at + 60)?; // 500 rows
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -157,7 +157,7 @@ impl Registry {
         let Some(run) = self.runs.get(name).filter(|run| run.finished.is_none()) else { return };
         for (&rank, member) in run.members.iter().filter(|(_, member)| run.awaits(member)) {
             let worker = WorkerIncarnation { rank, incarnation: member.incarnation };
-            self.detector.expect(worker, limits(0), now);
+            self.detector.expect(worker, worker_limits(0), now);
             let presence = Presence { worker, session: None, gone: false, batches: 0, in_job: false };
             self.presences.insert((name.to_owned(), rank), presence);
         }
@@ -301,7 +301,7 @@ impl Registry {
             }
             RunActionV1::Finish { generation, rows, at, missing } => {
                 self.member(&name, generation, incarnation)?;
-                return self.finish(&name, (generation, incarnation.rank), RunEnd { at, rows, missing }, now);
+                return self.finish(&name, generation, incarnation.rank, RunEnd { at, rows, missing }, now);
             }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
@@ -340,7 +340,7 @@ impl Registry {
         }
         match run.members.get(&incarnation.rank) {
             Some(known) if known.incarnation == incarnation.incarnation => match known.state {
-                WorkerState::Dead => Err((Refusal::Fenced, given_up(name, incarnation.rank))),
+                WorkerState::Dead => Err((Refusal::Fenced, worker_given_up(name, incarnation.rank))),
                 WorkerState::Live | WorkerState::Left => Ok(()),
             },
             Some(known) if known.incarnation > incarnation.incarnation => {

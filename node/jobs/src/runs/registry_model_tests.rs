@@ -219,7 +219,7 @@ fn one_process_trained_a_finished_run_again() {
     let come = |want| {
         let mut registry = Registry::of_one_process(folder.path()).unwrap();
         let joined =
-            registry.join_alone("r", want, settings(3), vec!["t".into()], (1_000_000, String::new()))?;
+            registry.join_alone("r", want, settings(3), vec!["t".into()], 1_000_000, String::new())?;
         registry.finish_alone(&joined.id, 7, 1_000_000)?;
         Ok::<_, String>((joined.decided, joined.id.generation))
     };

@@ -53,7 +53,7 @@ fn a_restored_run_takes_its_place_from_the_first_worker() {
             RunSetting::new("--alpha", 0.1).of_rows(),
         ];
         let (tables, notes) = (vec!["lr".to_owned()], "scale 0.1".to_owned());
-        registry.join_alone("r", RunIntent::Auto, settings, tables, (1, notes)).unwrap();
+        registry.join_alone("r", RunIntent::Auto, settings, tables, 1, notes).unwrap();
     };
     request(&mut before);
     let mut registry = Registry::default();

@@ -219,10 +219,11 @@ impl Schedulers {
         &mut self,
         run: &str,
         worker: WorkerIncarnation,
-        report: (Progress, Activity),
+        progress: Progress,
+        work: Activity,
     ) -> Option<String> {
         let key = self.key(run).to_owned();
-        self.jobs.get_mut(&key)?.note_report(worker, report)
+        self.jobs.get_mut(&key)?.note_report(worker, progress, work)
     }
 
     /// Called once a second.

@@ -13,6 +13,7 @@ use gannet_wire::messages::jobs::{
     JobOrders, JobTableV3, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
 };
 use gannet_wire::messages::member::{Activity, Progress, SplitCounts, WorkerIncarnation};
+use gannet_wire::messages::runs::JobRun;
 use gannet_wire::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -147,7 +148,7 @@ impl Scheduler {
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let SchedulerRequestV3 { run: _, generation, birth, incarnation, what } = ask;
+        let SchedulerRequestV3 { run: name, generation, birth, incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
             return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| self.status_of(job))));
         }
@@ -155,7 +156,8 @@ impl Scheduler {
         self.heard = now;
         self.tick(now);
         if let SchedulerActionV1::Register { plan } = what {
-            return self.register(incarnation, plan, (generation, birth), session, now);
+            let run = JobRun { name, generation, birth };
+            return self.register(incarnation, plan, &run, session, now);
         }
         // A report is not saved: at worst a batch is trained again, and the shards drop its pushes.
         let saves = !matches!(what, SchedulerActionV1::ReportV3 { .. } | SchedulerActionV1::Meet { .. });
@@ -265,7 +267,8 @@ impl Scheduler {
     pub fn note_report(
         &mut self,
         worker: WorkerIncarnation,
-        (progress, work): (Progress, Activity),
+        progress: Progress,
+        work: Activity,
     ) -> Option<String> {
         let orders = self.job.as_mut()?.report(worker, progress).ok()?;
         self.works.insert(worker.rank, (worker.incarnation, work));

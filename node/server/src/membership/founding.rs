@@ -178,7 +178,7 @@ impl<N: Net> Membership<N> {
             Some((place, version)) if place.incarnation == self.incarnation => (place, version),
             seen => {
                 let (before, at) = seen.map_or((0, 0), |(place, version)| (place.epoch, version));
-                if !self.claim(keys, before + 1, (begins_with, generation)) {
+                if !self.claim(keys, before + 1, begins_with, generation) {
                     return Ok(None);
                 }
                 let place = PlaceV3 {
@@ -237,12 +237,7 @@ impl<N: Net> Membership<N> {
     }
 
     /// Writes down in the data folder, if there is one, that this server claims a place. Returns whether it may go on.
-    fn claim(
-        &self,
-        keys: &PlaceKeys,
-        epoch: u64,
-        (rows, generation): (Option<PlaceRows>, GenerationV2),
-    ) -> bool {
+    fn claim(&self, keys: &PlaceKeys, epoch: u64, rows: Option<PlaceRows>, generation: GenerationV2) -> bool {
         let Some(folder) = self.folder_of(keys) else { return true };
         let claim = Claim { epoch, incarnation: self.incarnation };
         let claimed = match rows {

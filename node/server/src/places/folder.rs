@@ -101,16 +101,16 @@ pub(crate) enum FolderRows {
     Unknown(String),
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceFolderError + use<> {
+fn place_io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceFolderError + use<> {
     let path = path.to_path_buf();
     move |source| PlaceFolderError::Io { what, path, source }
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
+fn sync_place_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn in_words(job: &str, place: u32, places: u32) -> String {
+fn place_in_words(job: &str, place: u32, places: u32) -> String {
     format!("place {place} of {places} of job {job:?}")
 }
 
@@ -164,12 +164,12 @@ impl PlaceFolder {
         let PlaceRecordV2 { job, place, places, .. } = &record;
         match *job == self.job && (*place, *places) == self.place {
             true => Ok(record),
-            false => Err(self.other(in_words(job, *place, *places))),
+            false => Err(self.other(place_in_words(job, *place, *places))),
         }
     }
 
     fn other(&self, has: String) -> PlaceFolderError {
-        let (folder, wanted) = (self.path.clone(), in_words(&self.job, self.place.0, self.place.1));
+        let (folder, wanted) = (self.path.clone(), place_in_words(&self.job, self.place.0, self.place.1));
         PlaceFolderError::Other { folder, has, wanted }
     }
 
@@ -182,7 +182,7 @@ impl PlaceFolder {
                 return Err(self.other(format!("a job without coordinator, table {table:?}: {identity}")));
             }
         }
-        let is_empty = tables.is_empty() && states(&self.path)?.is_empty();
+        let is_empty = tables.is_empty() && job_states_in(&self.path)?.is_empty();
         Ok((!is_empty).then(|| PlaceRecordV2 { rows: Some(Claim::NONE), ..self.record(0) }))
     }
 
@@ -221,7 +221,7 @@ impl PlaceFolder {
         let folder = self.path.display();
         let is_of_job = rows != Claim::NONE;
         let forgot = || {
-            let has = in_words(&record.job, record.place, record.places);
+            let has = place_in_words(&record.job, record.place, record.places);
             FolderRows::Unknown(format!(
                 "the folder {folder} has rows of {has}, of epoch {}, which the coordinator does not know: it was started \
                  again without what it knew, or is another one. Start it with its --data-dir (etcd: restore its data), or \
@@ -282,10 +282,10 @@ impl PlaceFolder {
         let mut record = self.lock();
         for table in self.store.tables() {
             tracing::info!(table, "removing what an interrupted start has left here");
-            self.store.drop_table(&table).map_err(io_error("removing", &self.path.join(&table)))?;
+            self.store.drop_table(&table).map_err(place_io_error("removing", &self.path.join(&table)))?;
         }
         remove_states(&self.path)?;
-        sync(&self.path).map_err(io_error("syncing", &self.path))?;
+        sync_place_folder(&self.path).map_err(place_io_error("syncing", &self.path))?;
         let next = PlaceRecordV2 { claims: vec![claim], ..self.record(generation) };
         self.write(&mut record, next)
     }
@@ -310,12 +310,12 @@ impl PlaceFolder {
     /// folder former.new, and the next start goes on. Files of the user stay where they are.
     pub(crate) fn set_aside(&self) -> Result<(), PlaceFolderError> {
         let (moving, former) = (self.path.join(MOVING), self.former());
-        let failed = |path: &Path| io_error("moving former rows to", path);
-        let sync_own = || sync(&self.path).map_err(failed(&self.path));
+        let failed = |path: &Path| place_io_error("moving former rows to", path);
+        let sync_own = || sync_place_folder(&self.path).map_err(failed(&self.path));
         self.begin_move(&moving, &former)?;
         self.store.move_tables(&moving).map_err(failed(&moving))?;
         move_states(&self.path, &moving)?;
-        sync(&moving).map_err(failed(&moving))?;
+        sync_place_folder(&moving).map_err(failed(&moving))?;
         sync_own()?;
         let mark = former.join(MARK);
         if !is_marked(&former) {
@@ -334,7 +334,7 @@ impl PlaceFolder {
         }
         Store::move_tables_of(&moving, &former).map_err(failed(&former))?;
         move_states(&moving, &former)?;
-        sync(&former).map_err(failed(&former))?;
+        sync_place_folder(&former).map_err(failed(&former))?;
         own_files::remove_own(&moving.join(MARK), &[MARK_BEGINNING]).map_err(failed(&moving))?;
         own_files::remove_folder(&moving).map_err(failed(&moving))?;
         sync_own()?;
@@ -345,12 +345,12 @@ impl PlaceFolder {
 
     /// Makes the folder to which former rows are moved, with its mark, unless a move that was killed has made it.
     fn begin_move(&self, moving: &Path, former: &Path) -> Result<(), PlaceFolderError> {
-        let failed = |path: &Path| io_error("moving former rows to", path);
+        let failed = |path: &Path| place_io_error("moving former rows to", path);
         if is_marked(moving) {
             return Ok(());
         }
         if own_files::remove_own(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(former))? {
-            sync(former).map_err(failed(former))?;
+            sync_place_folder(former).map_err(failed(former))?;
         }
         fs::create_dir_all(moving).map_err(failed(moving))?;
         // A kill may have left the mark without its name.
@@ -360,7 +360,7 @@ impl PlaceFolder {
             return Err(failed(moving)(own_files::in_the_way(moving)));
         }
         own_files::replace(&moving.join(MARK), MARK_BEGINNING, MARK_BEGINNING).map_err(failed(moving))?;
-        sync(&self.path).map_err(failed(&self.path))
+        sync_place_folder(&self.path).map_err(failed(&self.path))
     }
 }
 
@@ -370,14 +370,14 @@ fn is_marked(folder: &Path) -> bool {
 }
 
 /// The states of the job in a folder, each with what it begins with.
-fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderError> {
+fn job_states_in(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderError> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        entries => entries.map_err(io_error("reading", folder))?,
+        entries => entries.map_err(place_io_error("reading", folder))?,
     };
     for entry in entries {
-        let entry = entry.map_err(io_error("reading", folder))?;
+        let entry = entry.map_err(place_io_error("reading", folder))?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let beginning = match &*name {
             RUNS_FILE_NAME => RUNS_FILE.beginning(),
@@ -393,8 +393,8 @@ fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderErr
 }
 
 fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
-    for (path, beginning) in states(folder)? {
-        own_files::remove_own(&path, &[beginning]).map_err(io_error("removing", &path))?;
+    for (path, beginning) in job_states_in(folder)? {
+        own_files::remove_own(&path, &[beginning]).map_err(place_io_error("removing", &path))?;
     }
     Ok(())
 }
@@ -405,9 +405,10 @@ fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
     let record = folder.join(RECORD);
     let record =
         (own_files::owner(&record, &[RECORD_FILE.beginning()]) == FileOwner::Gannet).then_some(record);
-    for path in states(folder)?.into_iter().map(|(path, _)| path).chain(record) {
+    for path in job_states_in(folder)?.into_iter().map(|(path, _)| path).chain(record) {
         let Some(name) = path.file_name() else { continue };
-        own_files::rename_new(&path, &to.join(name)).map_err(io_error("moving former rows from", &path))?;
+        own_files::rename_new(&path, &to.join(name))
+            .map_err(place_io_error("moving former rows from", &path))?;
     }
     Ok(())
 }
@@ -436,8 +437,9 @@ pub fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError>
     let Some(folder) = store.folder() else { return Ok(()) };
     match RECORD_FILE.load(&folder.join(RECORD))? {
         None => Ok(()),
-        Some(PlaceRecordV2 { job, place, places, .. }) => {
-            Err(PlaceFolderError::NoCoordinator { folder: folder.into(), has: in_words(&job, place, places) })
-        }
+        Some(PlaceRecordV2 { job, place, places, .. }) => Err(PlaceFolderError::NoCoordinator {
+            folder: folder.into(),
+            has: place_in_words(&job, place, places),
+        }),
     }
 }

@@ -18,7 +18,7 @@ use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::f16;
-use gannet_wire::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_ends};
+use gannet_wire::frames::push_payload::{KeysetPart, PushLayout, PushPayload, merge_keyset, run_ends};
 use gannet_wire::frames::word::unpair;
 use gannet_wire::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use gannet_wire::refusal::Refusal;
@@ -185,8 +185,8 @@ pub(crate) fn answer_push(
     let values = values.floats(rows);
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
-            let keyset_rows = (&keyset.keys[..], &keyset.slots[..]);
-            merge_keyset(bits, count, keyset_rows, keys, (merged, found));
+            let kept = KeysetPart { keys: &keyset.keys, slots: &keyset.slots };
+            merge_keyset(bits, count, kept, keys, merged, found);
             (&merged[..], None)
         }
         keyset => (keys, keyset),

@@ -13,7 +13,8 @@ use gannet_wire::refusal::Refusal;
 /// may hand out numbers.
 pub(crate) fn answer_incarnation_request(
     frame: &Frame<'_>,
-    (incarnations, scheduler): (Option<&mut Incarnations>, Option<&Schedulers>),
+    incarnations: Option<&mut Incarnations>,
+    scheduler: Option<&Schedulers>,
     is_owner: RequestOutcome,
     transmit: &mut Transmit,
 ) -> RequestOutcome {

@@ -2,6 +2,7 @@
 
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
 use crate::peers::pusher::{Pusher, is_data};
+use crate::replication::TablePlace;
 use crate::requests::steps::pushes::numbered;
 use crate::server_tables::{NO_TABLES, ServerTables};
 use crate::tables::identities;
@@ -154,7 +155,7 @@ pub(crate) fn answer_confirm(
         shards.confirm();
         if let Some(replication) = &mut tables.backups.replication {
             let map = tables.home.partitioning.map(table.identity.servers);
-            let of = (&map, tables.places.get(table.identity.server));
+            let of = TablePlace { map: &map, place: tables.places.get(table.identity.server) };
             replication.confirm_table(number as usize, table, of);
         }
     }

@@ -31,7 +31,7 @@ pub(crate) enum FolderState {
     Whole,
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+fn restore_io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
     let path = path.to_path_buf();
     move |source| RestoreError::Io { what, path, source }
 }
@@ -40,7 +40,7 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Restor
 pub(crate) fn refuse_interrupted(store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
-    match own_files::read_whole(&path).map_err(io_error("reading", &path))? {
+    match own_files::read_whole(&path).map_err(restore_io_error("reading", &path))? {
         None => Ok(()),
         Some(bytes) => {
             let shown = bytes.strip_prefix(BEGINNING).unwrap_or(&bytes);
@@ -167,10 +167,10 @@ pub(crate) fn begin_restore(plan: &RestorePlan, store: &Store) -> Result<(), Res
         }
     }
     let text = [BEGINNING, plan.in_words().as_bytes()].concat();
-    own_files::replace(&path, BEGINNING, &text).map_err(io_error("writing", &path))?;
+    own_files::replace(&path, BEGINNING, &text).map_err(restore_io_error("writing", &path))?;
     for name in to_remove {
         let path = folder.join(&name);
-        store.drop_table(&name).map_err(io_error("removing", &path))?;
+        store.drop_table(&name).map_err(restore_io_error("removing", &path))?;
     }
     Ok(())
 }
@@ -205,5 +205,5 @@ pub(crate) fn end_restore(store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
     let removed = || own_files::remove_own(&path, &[BEGINNING]).and_then(|_| File::open(folder)?.sync_all());
-    removed().map_err(io_error("removing", &path))
+    removed().map_err(restore_io_error("removing", &path))
 }

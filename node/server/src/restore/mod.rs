@@ -87,12 +87,12 @@ pub(crate) fn open_tables(
             folder::refuse_interrupted(&config.store)?;
             Ok(opened)
         }
-        Some(source) => restore(source, config, opened),
+        Some(source) => restore_all(source, config, opened),
     }
 }
 
 /// Restores the tables of all threads, each in a thread of its own.
-fn restore(
+fn restore_all(
     source: &RestoreSource,
     config: &ServerConfig,
     mut opened: OpenedTables,
@@ -131,7 +131,7 @@ fn restore(
         }
         None => opened.states = Some(plan.states.clone()),
     }
-    let rows = load_all(&plan, &mut opened.threads)?;
+    let rows = load_all_threads(&plan, &mut opened.threads)?;
     folder::end_restore(store)?;
     tracing::info!(checkpoint, rows, "restored");
     opened.restored = Some(Restored { checkpoint, tables, rows, kept: false });
@@ -139,8 +139,9 @@ fn restore(
 }
 
 /// Loads the tables of all threads, each in a thread of its own. Returns the number of their rows.
-fn load_all(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
-    let rows = with_threads(all, |tables| load::restore(tables, plan).map_err(|error| plan.offer(error)))?;
+fn load_all_threads(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
+    let rows =
+        with_threads(all, |tables| load::restore_tables(tables, plan).map_err(|error| plan.offer(error)))?;
     all.iter().for_each(crate::restore::load::confirm_restored);
     Ok(rows)
 }

@@ -74,7 +74,9 @@ impl RequestHandler<'_, '_> {
                 .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
                 .map_err(RequestFailure::from),
             // Answers go out in the order of their requests, and an earlier answer waits for a step.
-            _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
+            _ if !pending.is_empty() => {
+                return Err(pending_replies::pending_outcome(pending, tables, pusher));
+            }
             PullFrame::KIND => {
                 return bulk::answer_pull(frame, tables, keysets, pusher, scratch, transmit);
             }
@@ -100,14 +102,22 @@ impl RequestHandler<'_, '_> {
             }
             AllocateFrame::KIND => {
                 let context = &mut *self.context;
-                let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
+                let (known, scheduler) = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
                 let is_owner = must_be_scheduler(context.tables);
-                return incarnations::answer_incarnation_request(frame, known, is_owner, transmit);
+                return incarnations::answer_incarnation_request(frame, known, scheduler, is_owner, transmit);
             }
             RunFrame::KIND => {
                 let (session, context) = (pusher.session, &mut *self.context);
-                let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
-                return runs::answer_run_request(frame, of, session, now, context.tables, transmit);
+                let (runs, scheduler) = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
+                return runs::answer_run_request(
+                    frame,
+                    runs,
+                    scheduler,
+                    session,
+                    now,
+                    context.tables,
+                    transmit,
+                );
             }
             DropTableFrame::KIND => return answer_drop(tables, frame, pusher, transmit),
             JobTableFrame::KIND => {
@@ -189,7 +199,7 @@ impl RequestHandler<'_, '_> {
             pending.push_back(PendingReply::Refused { head: *head, refusal, text });
             return Ok(());
         }
-        let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
+        let sent = answer_refused(head.kind, head.id, refusal, text, transmit);
         context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }

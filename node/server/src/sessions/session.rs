@@ -373,7 +373,7 @@ impl<S: Stream> Session<S> {
         if waits_for_others(tables, table, &self.worker.pusher) {
             self.times.excuse_wait(now);
         }
-        self.replies.report_wait((tables, &self.worker.pusher), self.link.transmit(), now)
+        self.replies.report_wait(tables, &self.worker.pusher, self.link.transmit(), now)
     }
 
     /// A request of this session waits for other workers.

@@ -2,6 +2,7 @@
 
 use crate::messages::job_plan::{JobPlan, Split};
 use crate::messages::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
+use crate::messages::runs::JobRun;
 use gannet_core::ShardSet;
 use gannet_core::limits::SHARDS_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -40,9 +41,15 @@ pub struct SchedulerRequestV3 {
 }
 
 impl SchedulerRequestV3 {
+    /// That of a worker of this run.
+    pub fn of(run: JobRun, incarnation: WorkerIncarnation, what: SchedulerActionV1) -> SchedulerRequestV3 {
+        let JobRun { name: run, generation, birth } = run;
+        SchedulerRequestV3 { run, generation, birth, incarnation, what }
+    }
+
     /// That of a program that names no run.
     pub fn of_no_run(incarnation: WorkerIncarnation, what: SchedulerActionV1) -> SchedulerRequestV3 {
-        SchedulerRequestV3 { run: String::new(), generation: 0, birth: 0, incarnation, what }
+        SchedulerRequestV3::of(JobRun::default(), incarnation, what)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::clients::job_answer::JobAnswer;
 use crate::clients::no_space::until_space;
+use crate::clients::shared::lock_shared;
 use crate::config::registrars::{first_registrar, of_registry, registrars};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -22,7 +23,7 @@ use gannet_wire::messages::runs::{
 };
 use gannet_wire::random::draw_number;
 use gannet_wire::refusal::Refusal;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What a worker that joins a run brings. [`RunClient`](crate::clients::run_client::RunClient) has an example.
@@ -88,10 +89,6 @@ pub struct RunSession<N: Net> {
     id: RunId,
     decided: RunDecision,
     notes: String,
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The servers that know a run.
@@ -257,13 +254,13 @@ impl<N: Net> RunSession<N> {
 
     fn ask(&self, what: RunActionV1) -> Result<RunOrders, WorkerError> {
         let ask = RunRequestV1 { name: self.id.name.clone(), incarnation: self.incarnation, what };
-        let patience = lock(&self.worker).links.config.peer_timeout;
-        match until_space(patience, || ask_registry(&mut lock(&self.worker), &ask))? {
+        let patience = lock_shared(&self.worker).links.config.peer_timeout;
+        match until_space(patience, || ask_registry(&mut lock_shared(&self.worker), &ask))? {
             RunReplyV1::OrdersV2 { finished, members, fence, failed } => {
                 Ok(RunOrders { finished, members, fence, failed })
             }
             RunReplyV1::Noted => Ok(RunOrders::default()),
-            other => Err(not_of_a_run(&lock(&self.worker), &other)),
+            other => Err(not_of_a_run(&lock_shared(&self.worker), &other)),
         }
     }
 

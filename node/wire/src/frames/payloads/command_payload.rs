@@ -159,10 +159,10 @@ fn take_one<E: From<CommandError>>(
             program = request.and_then(vectors::vector_program).ok_or(field("program"))?;
             CommandChange::Program(name, &program)
         }
-        4 => CommandChange::Rows(rows(body, floats).ok_or(wrong)?),
+        4 => CommandChange::Rows(rows_in(body, floats).ok_or(wrong)?),
         5 => {
             let (piece, sketch);
-            (piece, pushers, sketch) = memory(body).ok_or(wrong)?;
+            (piece, pushers, sketch) = memory_in(body).ok_or(wrong)?;
             CommandChange::Memory(ShardMemory { piece, pushers: &pushers, sketch })
         }
         2 | 3 => return Err(wrong.into()),
@@ -199,7 +199,7 @@ fn pusher(body: &[u64]) -> Option<PusherRecord> {
 }
 
 /// Rows; `None` if their fields do not fit the length of the command.
-fn rows(body: &[u64], floats: usize) -> Option<RowStates<'_>> {
+fn rows_in(body: &[u64], floats: usize) -> Option<RowStates<'_>> {
     let (&[piece, counts], rest) = body.split_first_chunk::<COUNTED>()?;
     let (keys, gone) = unpair(counts);
     let (keys, rest) = rest.split_at_checked(keys as usize)?;
@@ -209,7 +209,7 @@ fn rows(body: &[u64], floats: usize) -> Option<RowStates<'_>> {
 }
 
 /// Piece, pushers and sketch of a memory; `None` if its fields do not fit the length of the command.
-fn memory(body: &[u64]) -> Option<(u64, Vec<PusherRecord>, &[u8])> {
+fn memory_in(body: &[u64]) -> Option<(u64, Vec<PusherRecord>, &[u8])> {
     let (&[piece, counts], rest) = body.split_first_chunk::<COUNTED>()?;
     let (pushers, sketch) = unpair(counts);
     let (pushers, rest) = rest.split_at_checked((pushers as usize).checked_mul(PUSHER)?)?;
