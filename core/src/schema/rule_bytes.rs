@@ -33,8 +33,8 @@ pub(crate) fn put_rule(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransfo
     }
 }
 
-/// Reads a rule and its gradient transform from [`RULE_BYTES`] bytes. `None` for bytes that [`put_rule`] never writes. The
-/// caller checks ranges.
+/// Reads a rule and its gradient transform from [`RULE_BYTES`] bytes. `None` for bytes that [`put_rule`] never writes.
+/// The caller checks ranges.
 pub(crate) fn take_rule(bytes: &[u8]) -> Option<(Rule, GradientTransform)> {
     let bytes: &[u8; RULE_BYTES] = bytes.try_into().ok()?;
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);

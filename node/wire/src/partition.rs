@@ -129,7 +129,7 @@ impl Partitioning {
 }
 
 /// A set of shards as frames and files have it: the first shard of each run, and the one behind its last.
-pub fn runs(set: &ShardSet) -> Vec<(u32, u32)> {
+pub fn runs_of_set(set: &ShardSet) -> Vec<(u32, u32)> {
     set.runs().into_iter().map(|run| (run.start, run.end)).collect()
 }
 

@@ -31,5 +31,5 @@ pub use error::ShmError;
 #[doc(hidden)]
 pub use hostile::rewritten;
 pub use ring::RingError;
-pub(crate) use session::{ShmSession, WokenSessions, lock};
+pub(crate) use session::{ShmSession, WokenSessions, lock_of_session};
 pub use stream::ShmStream;

@@ -53,7 +53,7 @@ fn head_word(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, u32::from_le_bytes)
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
+fn head_long(bytes: &[u8], at: usize) -> u64 {
     u64::from(head_word(bytes, at)) | u64::from(head_word(bytes, at + 4)) << 32
 }
 
@@ -103,7 +103,7 @@ impl RowFileHead {
         let mut uid = TableUid::NONE;
         uid.0.copy_from_slice(&bytes[40..56]);
         let (table, shard) = (head_word(bytes, 16), head_word(bytes, 20));
-        let (shards, floats, number) = (head_word(bytes, 24), head_word(bytes, 28), long(bytes, 32));
+        let (shards, floats, number) = (head_word(bytes, 24), head_word(bytes, 28), head_long(bytes, 32));
         let sound = shards.is_power_of_two() && shards <= SHARDS_MAX && shard < shards;
         if !sound || floats == 0 || floats > FLOATS_MAX {
             return Err(format!("its head says shard {shard} of {shards} and {floats} floats a row"));

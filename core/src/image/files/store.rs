@@ -303,8 +303,8 @@ impl Store {
     }
 }
 
-/// How often [`lock_data_folder`] tries, and how long it waits in between: [`crate::is_data_folder`] holds the lock for a
-/// moment.
+/// How often [`lock_data_folder`] tries, and how long it waits in between: [`crate::is_data_folder`] holds the lock for
+/// a moment.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 

@@ -1,5 +1,5 @@
-//! The file of the registry: the runs by name. It is synced before a request is answered. A checkpoint has the same bytes
-//! as its state `runs`.
+//! The file of the registry: the runs by name. It is synced before a request is answered. A checkpoint has the same
+//! bytes as its state `runs`.
 
 use crate::runs::registry::RunRecord;
 use gannet_wire::state_file::StateFile;

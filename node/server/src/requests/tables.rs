@@ -20,7 +20,7 @@ use gannet_wire::messages::control;
 use gannet_wire::messages::control::{
     ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV4,
 };
-use gannet_wire::partition::runs;
+use gannet_wire::partition::runs_of_set;
 use gannet_wire::refusal::{REPLACED, Refusal};
 use gannet_wire::share_pushers::is_share;
 
@@ -59,7 +59,7 @@ pub(crate) fn answer_open(
     if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
         return refuse(Refusal::Fenced, REPLACED);
     }
-    let (table, own) = (number as u32, runs(own));
+    let (table, own) = (number as u32, runs_of_set(own));
     let births = shards.as_ref().map(Shards::births).unwrap_or_default();
     let (uid, confirmed) = (identity.uid.0, tables.home.identities.is_confirmed(&schema.name, *identity));
     let all_births = shards.as_ref().map_or(0, Shards::all_births);

@@ -90,39 +90,10 @@ impl RequestHandler<'_, '_> {
             RegionsFrame::KIND => return regions::answer_regions_request(frame, tables, stream, transmit),
             StatusFrame::KIND => return answer_status(tables, frame, transmit),
             ClosePusherFrame::KIND => return answer_close(tables, frame, pusher, transmit),
-            BookFrame::KIND => {
-                let session = pusher.session;
-                return scheduler_rpc::answer_scheduler_request(
-                    frame,
-                    scheduler.as_deref_mut(),
-                    session,
-                    now,
-                    transmit,
-                );
-            }
-            AllocateFrame::KIND => {
-                let context = &mut *self.context;
-                let (known, scheduler) = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
-                let is_owner = must_be_scheduler(context.tables);
-                return incarnations::answer_incarnation_request(frame, known, scheduler, is_owner, transmit);
-            }
-            RunFrame::KIND => {
-                let (session, context) = (pusher.session, &mut *self.context);
-                let (runs, scheduler) = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
-                return runs::answer_run_request(
-                    frame,
-                    runs,
-                    scheduler,
-                    session,
-                    now,
-                    context.tables,
-                    transmit,
-                );
+            BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND | AllocateFrame::KIND => {
+                return self.answer_about_jobs(frame, now);
             }
             DropTableFrame::KIND => return answer_drop(tables, frame, pusher, transmit),
-            JobTableFrame::KIND => {
-                return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
-            }
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
@@ -134,6 +105,27 @@ impl RequestHandler<'_, '_> {
             kind => refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
+    }
+
+    /// Answers a request to the scheduler, the registry of runs, or the counter of incarnations.
+    fn answer_about_jobs(&mut self, frame: &Frame<'_>, now: Duration) -> RequestOutcome {
+        let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
+        let (session, transmit) = (self.worker.pusher.session, &mut *self.transmit);
+        let (scheduler, runs) = (scheduler.as_deref_mut(), runs.as_deref_mut());
+        match frame.head.kind {
+            BookFrame::KIND => {
+                scheduler_rpc::answer_scheduler_request(frame, scheduler, session, now, transmit)
+            }
+            JobTableFrame::KIND => scheduler_rpc::note_table(frame, scheduler, now, transmit),
+            RunFrame::KIND => {
+                runs::answer_run_request(frame, runs, scheduler, session, now, tables, transmit)
+            }
+            _ => {
+                let (known, is_owner) = (incarnations.as_deref_mut(), must_be_scheduler(tables));
+                let scheduler = scheduler.as_deref();
+                incarnations::answer_incarnation_request(frame, known, scheduler, is_owner, transmit)
+            }
+        }
     }
 
     /// Takes a step of a checkpoint.

@@ -19,7 +19,7 @@ use gannet_core::limits::SHARDS_MAX;
 use gannet_core::own_files::FileOwner;
 use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, own_files, shard_of};
 use gannet_wire::messages::control;
-use gannet_wire::partition::{runs, set_of};
+use gannet_wire::partition::{runs_of_set, set_of};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl StepV5 {
             (shard, name.pusher, name.incarnation, name.seq, name.row, total)
         };
         StepV5 {
-            shards: runs(shards.set()),
+            shards: runs_of_set(shards.set()),
             births: shards.births(),
             step: sum.step,
             mask: sum.mask,

@@ -2,9 +2,9 @@
 //! threads. They go as soon as no shard needs them. Without that, every number of threads would leave two files.
 //!
 //! A shard needs such a file until a file of the thread that has the shard now says that it is at least as far. That
-//! thread has then finished the step of the unowned file. Files of present threads always stay, so at most two files for
-//! each thread are left, and those of shards that are ahead of other shards of their thread. These go when the server
-//! is started after the others have made the steps.
+//! thread has then finished the step of the unowned file. Files of present threads always stay, so at most two files
+//! for each thread are left, and those of shards that are ahead of other shards of their thread. These go when the
+//! server is started after the others have made the steps.
 
 #[cfg(test)]
 #[path = "unowned_step_files_tests.rs"]

@@ -57,8 +57,8 @@ impl RoundingErrors {
     /// Rounds the gradients of `keys` to f16, which are then in the first half of their memory. `seq` is the number of
     /// the push. Returns how many rows were rounded by chance.
     ///
-    /// All values must [fit](f16::fit_f16) into f16. A sum of gradient and error that does not is cut off, and the rest is
-    /// kept like an error.
+    /// All values must [fit](f16::fit_f16) into f16. A sum of gradient and error that does not is cut off, and the rest
+    /// is kept like an error.
     pub(crate) fn narrow(&mut self, keys: &[u64], seq: u64, values: &mut [f32]) -> usize {
         let rows = (BLOCK / self.floats.max(1)).max(1);
         let mut by_chance = 0;
