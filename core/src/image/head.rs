@@ -6,7 +6,7 @@
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
-use crate::schema::identity::{TableIdentity, TableUid};
+use crate::schema::identity::{ImageOrigin, TableIdentity, TableUid};
 use crate::schema::table_schema::Schema;
 
 fn image_word(head: &[u8], at: usize) -> u32 {
@@ -28,19 +28,14 @@ pub(crate) fn birth_of(head: &[u8]) -> u64 {
     u64::from_le_bytes(head[HEAD_BIRTH..HEAD_BIRTH + 8].try_into().unwrap_or_default())
 }
 
-/// Writes the head of a new image, which gets this identity and birth.
-pub(crate) fn write_head(
-    image: &mut Image,
-    schema: &Schema,
-    number: u32,
-    (identity, birth): (TableIdentity, u64),
-) {
+/// Writes the head of a new image.
+pub(crate) fn write_head(image: &mut Image, schema: &Schema, number: u32, origin: ImageOrigin) {
+    let ImageOrigin { identity: TableIdentity { uid, server, servers }, birth } = origin;
     let schema = schema.encode();
     let head = image.head_mut();
     head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     head[12..16].copy_from_slice(&number.to_le_bytes());
     head[16..20].copy_from_slice(&(schema.len() as u32).to_le_bytes());
-    let TableIdentity { uid, server, servers } = identity;
     head[HEAD_UID..HEAD_UID + 16].copy_from_slice(&uid.0);
     head[HEAD_SERVER..HEAD_SERVER + 4].copy_from_slice(&server.to_le_bytes());
     head[HEAD_SERVER + 4..HEAD_SERVER + 8].copy_from_slice(&servers.to_le_bytes());

@@ -183,7 +183,8 @@ impl BlockHead {
     /// The head of the block at `place`, whose numbers fit each other and `file`.
     pub(crate) fn decode(
         bytes: &[u8; BLOCK_HEAD_BYTES],
-        (file, file_crc): (&RowFileHead, u32),
+        file: &RowFileHead,
+        file_crc: u32,
         place: u32,
     ) -> Result<BlockHead, String> {
         if head_word(bytes, 28) != crc32c::crc32c_append(file_crc, &bytes[..28]) {

@@ -6,7 +6,7 @@ use crate::image::files::held_table::image_name;
 use crate::image::files::store::Store;
 use crate::image::files::table_folder::IMAGE_BEGINNING;
 use crate::own_files;
-use crate::schema::identity::TableIdentity;
+use crate::schema::identity::ImageOrigin;
 use crate::schema::table_schema::Schema;
 use crate::table::owned::shard::{Shard, ShardFile};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
@@ -21,7 +21,7 @@ impl Store {
         &self,
         schema: &Schema,
         number: u32,
-        origin: (TableIdentity, u64),
+        origin: ImageOrigin,
     ) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
         // Two images in memory of one shard would have different rows, so they are claimed too.

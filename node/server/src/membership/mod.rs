@@ -162,7 +162,7 @@ impl<N: Net> Membership<N> {
         owners: &Owners,
     ) -> (Role, StepOutcome<()>) {
         match role {
-            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, (now, owners)) {
+            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, now, owners) {
                 Ok(Ok(taken)) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
                 Ok(Err(deposed)) => (Role::BACKUP, Ok(Err(deposed))),
                 Err(error) => {
@@ -194,7 +194,8 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         vacancy: &mut Option<Vacancy>,
-        (generation, owners): (GenerationV2, &Owners),
+        generation: GenerationV2,
+        owners: &Owners,
     ) -> StepOutcome<Option<Role>> {
         let coordinator = &*self.config.coordinator;
         match owners.get(&keys.owner) {

@@ -96,9 +96,9 @@ impl<N: Net> Membership<N> {
 
     /// The job as the coordinator knows it, and the owners of places. `None`: this server is no member of the job.
     fn now_known(&self) -> StepOutcome<Option<(GenerationV2, (Owners, u64))>> {
-        let known = self.generation()?;
+        let (known, version) = self.generation()?;
         self.note_answer();
-        let generation = match self.admit(known)? {
+        let generation = match self.admit(known, version)? {
             Ok(Some(generation)) => generation,
             Ok(None) => return Ok(Ok(None)),
             Err(deposed) => return Ok(Err(deposed)),

@@ -441,7 +441,7 @@ impl<S: Stream> Session<S> {
 
     /// Why the session must end now, if it must: see [`SessionTimes::overdue`].
     pub(crate) fn overdue(&mut self, now: Duration, silence: Duration, pressed: bool) -> Option<SessionEnd> {
-        let state = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
-        self.times.overdue(&self.peer, state, silence, pressed, now)
+        let (partial, unread) = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
+        self.times.overdue(&self.peer, partial, unread, silence, pressed, now)
     }
 }

@@ -120,9 +120,9 @@ fn proceed<N: Net>(
     opening: &mut Opening<N::Stream>,
 ) -> Result<bool, WorkerError> {
     loop {
-        let before = (opening.step, opening.link.transmit().is_empty());
+        let (step, sent) = (opening.step, opening.link.transmit().is_empty());
         let received =
-            opening.receive_answer().map_err(|error| not_connected(links, number, before, error))?;
+            opening.receive_answer().map_err(|error| not_connected(links, number, step, sent, error))?;
         let Some((head, answer)) = received else { break };
         if opening_step(links, tables, number, opening, &head, &answer)? {
             return Ok(true);
@@ -145,7 +145,8 @@ fn proceed<N: Net>(
 fn not_connected<N: Net>(
     links: &Links<N>,
     number: usize,
-    (step, sent): (OpeningStep, bool),
+    step: OpeningStep,
+    sent: bool,
     error: LinkError,
 ) -> WorkerError {
     match error {
