@@ -200,7 +200,7 @@ fn checksums_of_another_life_or_image_check_nothing() {
         let found = checksums::check_checksums(&image, &mut |_| true).unwrap();
         assert_eq!((found.good, found.damaged), (0, None), "{what}");
     };
-    // A life that an older version of Gannet had, which notes nothing.
+    // The checksums were removed.
     std::fs::remove_file(&sums).unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
     let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
