@@ -308,8 +308,8 @@ impl Store {
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Locks a data folder: the folder itself, which nobody can exchange while it has this path, and its file LOCK, by which
-/// [`crate::is_data_folder`] knows a folder that is in use.
+/// Locks a data folder: the folder itself, which nobody can exchange while it has this path, and its file LOCK, by
+/// which [`crate::is_data_folder`] knows a folder that is in use.
 fn lock_data_folder(path: &Path) -> Result<Vec<File>, OpenError> {
     let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
     let folder = File::open(path).map_err(io("opening"))?;

@@ -45,8 +45,8 @@ struct Listed {
 }
 
 impl TableNames {
-    /// Reads the list of a folder, and ends drops that were interrupted. If there is no list, the tables are the folders
-    /// with images.
+    /// Reads the list of a folder, and ends drops that were interrupted. If there is no list, the tables are the
+    /// folders with images.
     ///
     /// # Errors
     /// A table of the list has no image any more, or the list cannot be read.
