@@ -207,8 +207,8 @@ pub mod backups {
     pub use gannet_server::limits::RUN_KEPT;
     pub use gannet_server::{
         BackupStatus, GenerationStatus, MemberStatus, MembershipConfig, OnServerLoss, PlaceFolderError,
-        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place, places,
-        refuse_without_coordinator,
+        PlaceStatus, PlacesForgotten, ReplicationMode, forget_places, generation, members, place_status,
+        place_statuses, refuse_without_coordinator,
     };
     pub use gannet_wire::{
         Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite,
@@ -229,9 +229,10 @@ pub mod backups {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub mod runs {
-    pub use gannet_jobs::{Registry, RunAlone, RunsError};
+    pub use gannet_jobs::{Registry, RunAlone};
     pub use gannet_wire::{
-        CLIENT, DeadWorker, Run, RunDecision, RunId, RunIntent, RunMember, RunSetting, TableUse,
+        CLIENT, DeadWorker, Run, RunDecision, RunId, RunIntent, RunMember, RunSetting, StateFileError,
+        TableUse,
     };
     pub use gannet_worker::{
         RunClient, RunOrders, RunRequest, RunSession, forget_run, known_runs, known_tables, server_of_run,
@@ -316,5 +317,5 @@ pub mod security {
 /// Counters of servers and workers, for a monitoring system. docs/metrics.md says more.
 /// [`MetricsSink`](metrics::MetricsSink) has an example.
 pub mod metrics {
-    pub use gannet_wire::{BUCKETS, Buckets, MetricsSink, bucket};
+    pub use gannet_wire::{BUCKETS, Buckets, MetricsSink, bucket_of_nanos};
 }

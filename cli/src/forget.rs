@@ -5,7 +5,7 @@ use crate::flags::ForgetArgs;
 use crate::job::backups;
 use crate::report::words::counted;
 use crate::security;
-use gannet::backups::{CoordinatorError, Places, PlacesForgotten, forget_places, places};
+use gannet::backups::{CoordinatorError, Places, PlacesForgotten, forget_places, place_statuses};
 use gannet::runs::{Run, forget_run, known_runs, server_of_run};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker, WorkerConfig};
@@ -89,7 +89,7 @@ fn silent(error: CoordinatorError) -> Failure {
 
 /// The server of each place.
 fn owners(of: &Places) -> Result<Vec<String>, Failure> {
-    let known = places(&*of.coordinator, &of.job).map_err(silent)?;
+    let known = place_statuses(&*of.coordinator, &of.job).map_err(silent)?;
     let count = known.keys().last().map_or(0, |last| last + 1);
     let owner = |place| known.get(&place).map(|place| place.owner.clone());
     let owners: Option<Vec<String>> = (0..count).map(owner).collect();

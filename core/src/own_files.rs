@@ -34,7 +34,7 @@ pub enum FileOwner {
 ///
 /// # Errors
 /// It cannot be opened, or is no regular file.
-pub fn open(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     must_be_regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?)
 }
 
@@ -60,8 +60,8 @@ fn must_be_regular(file: File) -> io::Result<File> {
 ///
 /// # Errors
 /// It cannot be read, or is no regular file.
-pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut file = match open(path) {
+pub fn read_whole(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -76,7 +76,7 @@ pub fn first_bytes<const N: usize>(path: &Path) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = Vec::with_capacity(N);
-    open(path).ok()?.take(N as u64).read_to_end(&mut bytes).ok()?;
+    open_regular(path).ok()?.take(N as u64).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
@@ -129,11 +129,11 @@ pub fn in_the_way(path: &Path) -> io::Error {
 ///
 /// # Errors
 /// It cannot be removed, or is not Gannet's.
-pub fn remove(path: &Path, beginnings: &[&[u8]]) -> io::Result<bool> {
+pub fn remove_own(path: &Path, beginnings: &[&[u8]]) -> io::Result<bool> {
     remove_if(path, owner(path, beginnings))
 }
 
-/// As [`remove`], for a file of which a part may be written.
+/// As [`remove_own`], for a file of which a part may be written.
 ///
 /// # Errors
 /// It cannot be removed, or is not Gannet's.
@@ -194,7 +194,7 @@ pub fn remove_own_folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// It cannot be made, or something of the user has the name.
-pub fn make(path: &Path, beginning: &[u8]) -> io::Result<File> {
+pub fn make_own(path: &Path, beginning: &[u8]) -> io::Result<File> {
     remove_part(path, &[beginning])?;
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
@@ -210,7 +210,7 @@ pub fn new_name(path: &Path) -> PathBuf {
 /// # Errors
 /// The system reports an error, or something of the user has the name. The old file may be there, or the new one.
 pub fn replace(path: &Path, beginning: &[u8], bytes: &[u8]) -> io::Result<()> {
-    put(path, beginning, bytes, true)
+    put_file(path, beginning, bytes, true)
 }
 
 /// As [`replace`], for a file that only needs to survive the process.
@@ -218,16 +218,16 @@ pub fn replace(path: &Path, beginning: &[u8], bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As for `replace`.
 pub fn replace_unsynced(path: &Path, beginning: &[u8], bytes: &[u8]) -> io::Result<()> {
-    put(path, beginning, bytes, false)
+    put_file(path, beginning, bytes, false)
 }
 
-fn put(path: &Path, beginning: &[u8], bytes: &[u8], synced: bool) -> io::Result<()> {
+fn put_file(path: &Path, beginning: &[u8], bytes: &[u8], synced: bool) -> io::Result<()> {
     debug_assert!(bytes.starts_with(beginning), "the next write would take it for a file of the user");
     if owner(path, &[beginning]) == FileOwner::User {
         return Err(in_the_way(path));
     }
     let new = new_name(path);
-    let mut file = make(&new, beginning)?;
+    let mut file = make_own(&new, beginning)?;
     file.write_all(bytes)?;
     if !synced {
         return fs::rename(&new, path);
@@ -299,8 +299,11 @@ mod tests {
                 let kind = fs::symlink_metadata(&at).unwrap().file_type();
                 let refused = replace(&path, BEGINNING, b"GNTTEST1 of ours").unwrap_err();
                 assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{n}: {refused}");
-                assert!(remove(&at, &[BEGINNING]).is_err() && remove_part(&at, &[BEGINNING]).is_err(), "{n}");
-                assert!(make(&at, BEGINNING).is_err(), "{n}");
+                assert!(
+                    remove_own(&at, &[BEGINNING]).is_err() && remove_part(&at, &[BEGINNING]).is_err(),
+                    "{n}"
+                );
+                assert!(make_own(&at, BEGINNING).is_err(), "{n}");
                 assert_eq!(fs::symlink_metadata(&at).unwrap().file_type(), kind, "{n}");
                 clear(&at);
             }
@@ -315,13 +318,13 @@ mod tests {
         for left in [&b""[..], b"GNT", b"GNTTEST", b"GNTTEST1 of a former version"] {
             fs::write(new_name(&path), left).unwrap();
             replace(&path, BEGINNING, b"GNTTEST2 of ours").unwrap();
-            assert_eq!(read(&path).unwrap().as_deref(), Some(&b"GNTTEST2 of ours"[..]));
+            assert_eq!(read_whole(&path).unwrap().as_deref(), Some(&b"GNTTEST2 of ours"[..]));
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no other file stays");
         // Under its final name the file is whole. So an empty one is the user's.
         fs::write(&path, "").unwrap();
         assert!(replace(&path, BEGINNING, b"GNTTEST2 of ours").is_err());
-        assert!(remove(&path, &[BEGINNING]).is_err());
+        assert!(remove_own(&path, &[BEGINNING]).is_err());
     }
 
     #[test]
@@ -329,7 +332,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("STATE");
         make_foreign(&path, 5);
-        for error in [open(&path).unwrap_err(), read(&path).unwrap_err(), open_or_make(&path).unwrap_err()] {
+        for error in [
+            open_regular(&path).unwrap_err(),
+            read_whole(&path).unwrap_err(),
+            open_or_make(&path).unwrap_err(),
+        ] {
             assert!(error.to_string().contains("no regular file"), "{error}");
         }
         assert_eq!(owner(&path, &[BEGINNING]), FileOwner::User);

@@ -66,9 +66,9 @@ impl Float16 {
         assert_eq!(packed.len(), out.len().div_ceil(2));
         match (cpu, self) {
             #[cfg(target_arch = "x86_64")]
-            (Cpu::Avx2(isa), _) => arch::float16::unpack(isa, self, packed, out),
+            (Cpu::Avx2(isa), _) => arch::float16::unpack_avx2(isa, self, packed, out),
             #[cfg(target_arch = "x86_64")]
-            (Cpu::Avx512(isa), _) => arch::float16::unpack(isa.avx2(), self, packed, out),
+            (Cpu::Avx512(isa), _) => arch::float16::unpack_avx2(isa.avx2(), self, packed, out),
             (Cpu::Scalar, Float16::Bf16) => unpack(packed, out, |half| f32::from_bits(half << 16)),
             (Cpu::Scalar, Float16::F16) => unpack(packed, out, f16_value),
         }
@@ -79,9 +79,9 @@ impl Float16 {
         assert_eq!(packed.len(), weights.len().div_ceil(2));
         match (cpu, self) {
             #[cfg(target_arch = "x86_64")]
-            (Cpu::Avx2(isa), _) => arch::float16::pack(isa, self, weights, chance, packed),
+            (Cpu::Avx2(isa), _) => arch::float16::pack_avx2(isa, self, weights, chance, packed),
             #[cfg(target_arch = "x86_64")]
-            (Cpu::Avx512(isa), _) => arch::float16::pack(isa.avx2(), self, weights, chance, packed),
+            (Cpu::Avx512(isa), _) => arch::float16::pack_avx2(isa.avx2(), self, weights, chance, packed),
             (Cpu::Scalar, Float16::Bf16) => pack(weights, chance, packed, rounded_bf16),
             (Cpu::Scalar, Float16::F16) => pack(weights, chance, packed, chance_f16),
         }

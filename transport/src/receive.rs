@@ -163,7 +163,7 @@ impl Receive {
                 if done < len {
                     return Ok(false);
                 }
-                let place = place_of(owner, &front.head);
+                let place = place_of_frame(owner, &front.head);
                 let short = len - place.len();
                 front.head.check_payload(&[place, &self.padding[..short]])?;
             }
@@ -205,7 +205,7 @@ impl Receive {
             Some(Front { head, placed: Some(done), checked: false }) if *done < head.len as usize => {
                 // At most the next head is received with it. More bytes of the next payload would have to be copied.
                 debug_assert_eq!(self.end, 0);
-                let place = place_of(owner, head);
+                let place = place_of_frame(owner, head);
                 let (len, rows) = (head.len as usize, place.len());
                 let padding = &mut self.padding[done.saturating_sub(rows)..len - rows];
                 let requested = len - *done + HEAD_BYTES;
@@ -254,7 +254,7 @@ impl Receive {
     }
 }
 
-fn place_of<'o, O: Owner>(owner: &'o mut O, head: &Head) -> &'o mut [u8] {
+fn place_of_frame<'o, O: Owner>(owner: &'o mut O, head: &Head) -> &'o mut [u8] {
     let place = owner.place(head).expect("an owner gives a frame's place until it is consumed");
     check_place(place.len(), head);
     place

@@ -25,7 +25,7 @@ pub fn finding(data_dir: &Path) -> Option<Finding> {
             let (good, unknown) = (ByteSize(found.good), ByteSize(found.unknown));
             let why = match found.unknown {
                 0 => "",
-                _ => " (changed before a server was killed, or closed by an older version)",
+                _ => " (changed before a server was killed, or their checksums were removed)",
             };
             let images = found.images;
             Finding::ok(

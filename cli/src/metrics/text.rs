@@ -144,7 +144,7 @@ mod tests {
     fn buckets_add_up() {
         let mut buckets = Buckets::default();
         for nanos in [5u64, 1024, 1025, 2_000_000_000, 30_000_000_000] {
-            buckets.counts[gannet::metrics::bucket(nanos)] += 1;
+            buckets.counts[gannet::metrics::bucket_of_nanos(nanos)] += 1;
             buckets.sum_nanos += nanos;
         }
         let mut page = TextPage::default();

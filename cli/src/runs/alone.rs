@@ -44,8 +44,8 @@ pub fn alone(
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();
-    let request = (wall_clock(), notes(scale));
-    let joined = registry.join_alone(run.name(), intent(run), settings()?, tables, request);
+    let (name, settings) = (run.name(), settings()?);
+    let joined = registry.join_alone(name, intent(run), settings, tables, wall_clock(), notes(scale));
     let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
     for table in &to_drop {
         let dropped = store.drop_table(table);

@@ -8,7 +8,7 @@ use crate::report::words::counted;
 use clap::ValueEnum;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
-use gannet::table::{Admission, RowType, SHARDS_DEFAULT};
+use gannet::table::{Admission, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Options, plan_files};
 use std::fmt::Display;
 
@@ -98,11 +98,9 @@ pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     names.iter().map(file).collect()
 }
 
-/// A setting with a number of things. Earlier versions stored the value in the plural, so the compared value stays
-/// plural.
+/// A setting with a number of things.
 fn number(flag: &str, n: usize, one: &str, many: &str) -> RunSetting {
-    let shown = counted(n as u64, one, many);
-    RunSetting { flag: flag.to_owned(), value: format!("{n} {many}"), shown, of_rows: false }
+    RunSetting::new(flag, counted(n as u64, one, many))
 }
 
 /// The files. They are compared by length and a hash of both ends, and shown with their lengths. The registry of runs
@@ -210,10 +208,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--admit-count", count));
     all.push(RunSetting::new("--admit-sketch", args.admission.admit_sketch));
     all.push(RunSetting::new("--admit-probability", chance));
-    // Runs of earlier versions have no such setting.
-    if args.row_type.choice() != RowType::F32 {
-        all.push(RunSetting::new("--row-type", args.row_type.name()));
-    }
+    all.push(RunSetting::new("--row-type", args.row_type.name()));
     match of.model {
         ModelName::Lda => {}
         ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),

@@ -7,7 +7,7 @@ use crate::status::asking::Round;
 use bytesize::ByteSize;
 use gannet::backups::{
     BackupStatus, CoordinatorError, GenerationStatus, MemberStatus, PlaceStatus, Places, generation, members,
-    places,
+    place_statuses,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub type PlaceAnswers = Result<Placement, String>;
 /// how many places the job has at least.
 pub fn query(of: &Places, named: usize, round: Round, say: &Sender<PlaceAnswers>) {
     let known = || -> Result<Placement, CoordinatorError> {
-        let places = places(&*of.coordinator, &of.job)?;
+        let places = place_statuses(&*of.coordinator, &of.job)?;
         let count = places.keys().last().map_or(0, |last| last + 1).max(named as u32);
         let members = members(&*of.coordinator, &of.job)?;
         Ok(Placement { places, count, members, generation: generation(&*of.coordinator, &of.job)? })

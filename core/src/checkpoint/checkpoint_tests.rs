@@ -365,7 +365,8 @@ fn everything_is_synced_before_the_manifest_has_its_name() {
     assert_eq!(*seen.borrow(), want);
 }
 
-/// Checkpoints that an earlier version wrote: number 1 has all rows, and 2 is an increment. They are read for ever.
+/// Checkpoints of format 1 as they were first written: number 1 has all rows, and 2 is an increment. They are read for
+/// ever.
 #[test]
 fn an_old_checkpoint_is_read() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/checkpoint-v1");

@@ -153,7 +153,7 @@ impl CheckpointDir {
     /// Reads the manifest of a checkpoint and checks that its files have their lengths.
     pub(crate) fn load(&self, number: u64) -> Result<JobManifest, CheckpointDirError> {
         let manifest = self.read_manifest(number)?;
-        check_lengths(&manifest, &self.files(number)?, &self.folder(number))?;
+        check_file_lengths(&manifest, &self.files(number)?, &self.folder(number))?;
         Ok(manifest)
     }
 
@@ -263,7 +263,7 @@ impl CheckpointDir {
             let manifest = self.read_manifest(number);
             let files = self.files(number)?;
             let loaded = manifest.and_then(|manifest| {
-                check_lengths(&manifest, &files, &path)?;
+                check_file_lengths(&manifest, &files, &path)?;
                 // A parent has a smaller number, so its state is known.
                 if let Some(parent) = manifest.parent {
                     self.check_parent(&manifest, valid.get(&parent).ok_or(parent))?;
@@ -436,7 +436,7 @@ fn wrong_length(path: &Path, found: u64, saved: u64) -> CheckpointDirError {
 }
 
 /// Checks that the files of a manifest are there, with their lengths. `found`: the files in its folder.
-pub(crate) fn check_lengths(
+pub(crate) fn check_file_lengths(
     manifest: &JobManifest,
     found: &[StoredFile],
     folder: &Path,

@@ -1,6 +1,6 @@
 //! A checkpoint that is being written. It becomes one when its manifest is published.
 
-use crate::checkpoint::directory::{CheckpointDir, check_lengths};
+use crate::checkpoint::directory::{CheckpointDir, check_file_lengths};
 use crate::checkpoint::error::CheckpointDirError;
 use crate::checkpoint::manifest::{JobManifest, StateEntry};
 use crate::checkpoint::names::{
@@ -209,7 +209,7 @@ impl Draft {
             let parent = self.directory.load(parent)?;
             manifest.check_follows(&parent).map_err(|why| CheckpointDirError::damaged(&path, why))?;
         }
-        check_lengths(manifest, &self.directory.files(self.number)?, &self.path)?;
+        check_file_lengths(manifest, &self.directory.files(self.number)?, &self.path)?;
         let published = self.directory.store().publish(&folder_name(self.number), MANIFEST, &bytes);
         published.map_err(CheckpointDirError::io("writing", &path))
     }

@@ -92,7 +92,7 @@ pub enum CheckpointDirError {
         asked: String,
     },
     /// A checkpoint cannot be used. The error says which other one can.
-    #[error("checkpoint {number} cannot be used: {reason}; {}", offer((*number, reason), .newest.as_ref(), directory))]
+    #[error("checkpoint {number} cannot be used: {reason}; {}", offer(*number, reason, .newest.as_ref(), directory))]
     Refused {
         /// The requested checkpoint.
         number: u64,
@@ -105,7 +105,7 @@ pub enum CheckpointDirError {
     },
 }
 
-fn offer((bad, reason): (u64, &CheckpointDirError), newest: Option<&u64>, directory: &Path) -> String {
+fn offer(bad: u64, reason: &CheckpointDirError, newest: Option<&u64>, directory: &Path) -> String {
     let (folder, directory) = (directory.join(folder_name(bad)), directory.display());
     let Some(number) = newest else { return format!("{directory} has no other good checkpoint") };
     let named =

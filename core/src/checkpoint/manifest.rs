@@ -112,7 +112,7 @@ impl JobManifest {
     }
 
     /// The birth of the run that saved it, in hexadecimal: it tells two runs of one name apart. `None`: the run had
-    /// none, or an older version of gannet saved it.
+    /// none.
     pub fn run_birth(&self) -> Option<&str> {
         self.note(JobManifest::RUN_BIRTH)
     }

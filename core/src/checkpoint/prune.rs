@@ -29,7 +29,7 @@ pub struct PrunePlan {
 /// A run: its name and its birth.
 type RunKey<'a> = (&'a str, Option<&'a str>);
 
-fn key(manifest: &JobManifest) -> RunKey<'_> {
+fn prune_key(manifest: &JobManifest) -> RunKey<'_> {
     (&manifest.run, manifest.run_birth())
 }
 
@@ -57,8 +57,8 @@ impl CheckpointDir {
         // A parent has a smaller number, so whoever needs it comes before it here.
         for listed in all.iter().rev() {
             let CheckpointState::Valid(manifest) = &listed.state else { continue };
-            let (_, free) = runs.entry(key(manifest)).or_insert((listed.number, keep.max(1)));
-            if *free > 0 || run.is_some_and(|run| run != key(manifest)) {
+            let (_, free) = runs.entry(prune_key(manifest)).or_insert((listed.number, keep.max(1)));
+            if *free > 0 || run.is_some_and(|run| run != prune_key(manifest)) {
                 *free = free.saturating_sub(1);
                 kept.insert(listed.number);
             }
@@ -129,7 +129,7 @@ impl CheckpointDir {
     /// # Errors
     /// As [`prune`](Self::prune).
     pub fn prune_run(&self, newest: &JobManifest, keep: u32) -> Result<PrunePlan, CheckpointDirError> {
-        self.carry_out(self.plan(Some(key(newest)), keep)?)
+        self.carry_out(self.plan(Some(prune_key(newest)), keep)?)
     }
 
     fn carry_out(&self, plan: PrunePlan) -> Result<PrunePlan, CheckpointDirError> {

@@ -48,7 +48,7 @@ impl Checksums {
     /// The checksums beside an image. `None` if there are none, or none that can be read: nothing can be checked then.
     pub(crate) fn load(image: &Path) -> Option<Checksums> {
         let path = path_of(image);
-        let bytes = own_files::read(&path).ok()??;
+        let bytes = own_files::read_whole(&path).ok()??;
         let file = own_files::open_or_make(&path).ok()?;
         let number =
             |at: usize| bytes.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
@@ -131,10 +131,11 @@ impl Checksums {
 
 /// Writes the checksums of an image that was closed in order in this incarnation.
 /// `chunks`: those of the file that the image uses. A kill may have left others behind them, which a later life takes.
-pub(crate) fn write(
+pub(crate) fn write_checksums(
     image: &File,
     path: &Path,
-    (birth, incarnation): (u64, u64),
+    birth: u64,
+    incarnation: u64,
     chunks: usize,
 ) -> io::Result<()> {
     let mut buffer = Vec::new();
@@ -171,7 +172,7 @@ fn sum_of(image: &File, chunk: usize, buffer: &mut Vec<u8>) -> io::Result<u32> {
         }
         let hole = seek(image, SeekFrom::Hole(data)).map_or(end, |hole| hole as usize);
         let to = hole.next_multiple_of(PAGE).min(end).max(from + PAGE);
-        read(image, from, to - from, buffer)?;
+        read_part(image, from, to - from, buffer)?;
         if from == 0 {
             buffer[STATE].fill(0);
         }
@@ -187,7 +188,7 @@ fn sum_of(image: &File, chunk: usize, buffer: &mut Vec<u8>) -> io::Result<u32> {
 }
 
 /// Reads a piece of a file, with zeros behind its end.
-fn read(file: &File, at: usize, bytes: usize, buffer: &mut Vec<u8>) -> io::Result<()> {
+fn read_part(file: &File, at: usize, bytes: usize, buffer: &mut Vec<u8>) -> io::Result<()> {
     buffer.clear();
     buffer.resize(bytes, 0);
     let mut got = 0;
@@ -215,10 +216,10 @@ pub(crate) struct Checked {
 
 /// Checks an image that is not open against its checksums. `go_on` gets the bytes of each chunk, and says whether to go
 /// on.
-pub(crate) fn check(path: &Path, go_on: &mut dyn FnMut(u64) -> bool) -> io::Result<Checked> {
-    let image = own_files::open(path)?;
+pub(crate) fn check_checksums(path: &Path, go_on: &mut dyn FnMut(u64) -> bool) -> io::Result<Checked> {
+    let image = own_files::open_regular(path)?;
     let mut head = Vec::new();
-    read(&image, 0, HEAD_PAGE_BYTES, &mut head)?;
+    read_part(&image, 0, HEAD_PAGE_BYTES, &mut head)?;
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
     let mut buffer = Vec::new();
     let chunks = image.metadata()?.len().div_ceil(CHUNK_BYTES as u64);

@@ -6,10 +6,10 @@
 
 use crate::image::layout::*;
 use crate::image::owned_image::Image;
-use crate::schema::identity::{TableIdentity, TableUid};
+use crate::schema::identity::{ImageOrigin, TableIdentity, TableUid};
 use crate::schema::table_schema::Schema;
 
-fn word(head: &[u8], at: usize) -> u32 {
+fn image_word(head: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default())
 }
 
@@ -18,8 +18,8 @@ pub(crate) fn identity_of(head: &[u8]) -> TableIdentity {
     let uid = head[HEAD_UID..HEAD_UID + 16].try_into().unwrap_or_default();
     TableIdentity {
         uid: TableUid(uid),
-        server: word(head, HEAD_SERVER),
-        servers: word(head, HEAD_SERVER + 4),
+        server: image_word(head, HEAD_SERVER),
+        servers: image_word(head, HEAD_SERVER + 4),
     }
 }
 
@@ -28,19 +28,14 @@ pub(crate) fn birth_of(head: &[u8]) -> u64 {
     u64::from_le_bytes(head[HEAD_BIRTH..HEAD_BIRTH + 8].try_into().unwrap_or_default())
 }
 
-/// Writes the head of a new image, which gets this identity and birth.
-pub(crate) fn write_head(
-    image: &mut Image,
-    schema: &Schema,
-    number: u32,
-    (identity, birth): (TableIdentity, u64),
-) {
+/// Writes the head of a new image.
+pub(crate) fn write_head(image: &mut Image, schema: &Schema, number: u32, origin: ImageOrigin) {
+    let ImageOrigin { identity: TableIdentity { uid, server, servers }, birth } = origin;
     let schema = schema.encode();
     let head = image.head_mut();
     head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     head[12..16].copy_from_slice(&number.to_le_bytes());
     head[16..20].copy_from_slice(&(schema.len() as u32).to_le_bytes());
-    let TableIdentity { uid, server, servers } = identity;
     head[HEAD_UID..HEAD_UID + 16].copy_from_slice(&uid.0);
     head[HEAD_SERVER..HEAD_SERVER + 4].copy_from_slice(&server.to_le_bytes());
     head[HEAD_SERVER + 4..HEAD_SERVER + 8].copy_from_slice(&servers.to_le_bytes());
@@ -68,16 +63,16 @@ pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
     if head[..8] != MAGIC.to_le_bytes() {
         return Err(OtherHead::Foreign("its first bytes are not GANNETIM".into()));
     }
-    if word(head, 8) != FORMAT {
-        let format = word(head, 8);
+    if image_word(head, 8) != FORMAT {
+        let format = image_word(head, 8);
         return Err(OtherHead::Foreign(format!(
             "its format is {format}, but this version of gannet reads format {FORMAT}"
         )));
     }
-    if word(head, HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
+    if image_word(head, HEAD_BYTES - 4) != crc32c::crc32c(&head[8..HEAD_BYTES - 4]) {
         return Err(OtherHead::Torn("the checksum of its head is wrong".into()));
     }
-    let length = (word(head, 16) as usize).min(HEAD_BYTES - 4 - HEAD_SCHEMA);
+    let length = (image_word(head, 16) as usize).min(HEAD_BYTES - 4 - HEAD_SCHEMA);
     let schema = Schema::decode(&head[HEAD_SCHEMA..HEAD_SCHEMA + length]);
     schema.ok_or_else(|| OtherHead::Schema("its schema cannot be read".into()))
 }
@@ -85,9 +80,9 @@ pub(crate) fn check_bytes(head: &[u8]) -> Result<Schema, OtherHead> {
 /// Checks the head of an image of this shard.
 pub(crate) fn check_head(head: &[u8], schema: &Schema, number: u32) -> Result<(), OtherHead> {
     let found = check_bytes(head)?;
-    if found != *schema || word(head, 12) != number {
-        let shard = || format!("it holds shard {}, but shard {number} was requested", word(head, 12));
-        let shard = (word(head, 12) != number).then(shard);
+    if found != *schema || image_word(head, 12) != number {
+        let shard = || format!("it holds shard {}, but shard {number} was requested", image_word(head, 12));
+        let shard = (image_word(head, 12) != number).then(shard);
         let differences = found.differences(schema);
         let all = shard.into_iter().chain(Some(differences).filter(|text| !text.is_empty()));
         return Err(OtherHead::Schema(all.collect::<Vec<_>>().join("; ")));

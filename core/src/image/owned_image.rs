@@ -14,7 +14,7 @@ use crate::image::checksums::Checksums;
 use crate::image::files::filesystem::Medium;
 use crate::image::layout::*;
 use crate::image::memory::extents::Extents;
-use crate::image::memory::grower::{Grower, Growth, step};
+use crate::image::memory::grower::{Grower, Growth, growth_step};
 use crate::image::memory::prefetch::prefetch;
 use crate::image::row::Row;
 use crate::limits::*;
@@ -165,7 +165,7 @@ impl Image {
     #[cold]
     fn publish(&mut self, region: Region, have: usize, bytes: usize) -> Result<(), GrowError> {
         let start = self.grower.now();
-        let step = step(have);
+        let step = growth_step(have);
         if self.extents.ready(region) < bytes {
             let page = bytes.next_multiple_of(GROWTH_STEP_BYTES_MIN);
             let more = page.max((have + step.min(GROWTH_LATE_BYTES)).min(region.bytes_max()));

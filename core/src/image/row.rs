@@ -61,13 +61,13 @@ impl<'a> Row<'a> {
     #[inline(always)]
     pub(crate) fn write(&mut self, n: usize, counter: u64, write: impl FnOnce(&mut [f32])) {
         assert!(n <= self.floats);
-        row_version::begin(&self.words()[0], counter);
+        row_version::begin_row_write(&self.words()[0], counter);
         compiler_fence(SeqCst);
         crate::kill_point!();
         // SAFETY: n floats follow the two words inside the slot (checked); `&mut self` is the only access.
         write(unsafe { std::slice::from_raw_parts_mut(self.at.add(16).cast(), n) });
         crate::kill_point!();
-        row_version::end(&self.words()[0], counter);
+        row_version::end_row_write(&self.words()[0], counter);
         compiler_fence(SeqCst);
     }
 

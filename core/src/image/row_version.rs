@@ -53,14 +53,14 @@ impl Word for AtomicU64 {
 
 /// The owner calls this before it writes the floats of a row that will have version `counter`.
 #[inline(always)]
-pub(crate) fn begin<W: Word>(version: &W, counter: u64) {
+pub(crate) fn begin_row_write<W: Word>(version: &W, counter: u64) {
     version.store(counter << 2 | LIVE | WRITING, Relaxed);
     W::fence(Release);
 }
 
 /// The owner calls this after it has written the floats.
 #[inline(always)]
-pub(crate) fn end<W: Word>(version: &W, counter: u64) {
+pub(crate) fn end_row_write<W: Word>(version: &W, counter: u64) {
     version.store(counter << 2 | LIVE, Release);
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn free<W: Word>(version: &W, key: &W, counter: u64, next: u64) {
 /// may load any of them, once or several times. Returns `false` when the slot has no such row, or when the row
 /// was being written at each of `tries` tries. The result of `copy` is then meaningless.
 #[inline(always)]
-pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl FnMut(&[W])) -> bool {
+pub(crate) fn read_stable<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl FnMut(&[W])) -> bool {
     let [version, own, floats @ ..] = words else { return false };
     for _ in 0..tries {
         let before = version.load(Acquire);
@@ -98,7 +98,7 @@ pub(crate) fn read<W: Word>(words: &[W], key: u64, tries: u32, mut copy: impl Fn
 }
 
 /// The command that last changed the row in a slot, or is changing it.
-pub(crate) fn command<W: Word>(words: &[W]) -> u64 {
+pub(crate) fn command_of_header<W: Word>(words: &[W]) -> u64 {
     words[0].load(Relaxed) >> 2
 }
 
@@ -125,9 +125,9 @@ mod tests {
     type Slot = Arc<[loom::sync::atomic::AtomicU64; 4]>;
 
     fn write(slot: &Slot, counter: u64) {
-        begin(&slot[0], counter);
+        begin_row_write(&slot[0], counter);
         (2..4).for_each(|i| slot[i].store(counter, Relaxed));
-        end(&slot[0], counter);
+        end_row_write(&slot[0], counter);
     }
 
     /// Reads `key` while `owner` runs, under every order that the memory model allows. Passes accepted floats to
@@ -146,7 +146,7 @@ mod tests {
             let copy = |words: &[loom::sync::atomic::AtomicU64]| {
                 seen = [words[0].load(Relaxed), words[1].load(Relaxed)];
             };
-            if read(&slot[..], key, 2, copy) {
+            if read_stable(&slot[..], key, 2, copy) {
                 assert_eq!(seen[0], seen[1], "torn");
                 check(seen[0]);
             }

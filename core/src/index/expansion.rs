@@ -85,7 +85,7 @@ fn expand(image: &mut Image, journal: &mut Journal, geometry: &mut Geometry, mov
     release(image, &group, rest);
     image.word(OVERFLOW_USED).store(u64::from(used + fresh), Release);
     crate::kill_point!();
-    advance(image, geometry);
+    advance_expansion(image, geometry);
 }
 
 /// Collects the entries of the group with their new buckets. `None` if an entry names no slot.
@@ -201,7 +201,7 @@ fn release(image: &mut Image, group: &BucketGroup, mut rest: u32) {
 }
 
 /// Moves on to the next group.
-fn advance(image: &mut Image, geometry: &mut Geometry) {
+fn advance_expansion(image: &mut Image, geometry: &mut Geometry) {
     geometry.split += 1;
     if geometry.split == 1 << geometry.level {
         geometry.split = 0;

@@ -62,7 +62,7 @@ pub(crate) fn linked(image: &Image, link: u32) -> Option<&Bucket> {
 }
 
 /// The first slot in the home bucket whose tag fits, or `NONE`. If there is none, prefetches the first overflow
-/// bucket for a later [`find`].
+/// bucket for a later [`find_slot`].
 #[inline(always)]
 pub(crate) fn candidate(image: &Image, home: usize, hash: u64) -> u32 {
     let bucket = image.bucket(home);
@@ -87,7 +87,7 @@ pub(crate) fn second_candidate(image: &Image, home: usize, hash: u64) -> u32 {
 /// The slot of `key`, found by searching the whole chain.
 #[cold]
 #[inline(never)]
-pub(crate) fn find(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
+pub(crate) fn find_slot(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
     let mut bucket = image.bucket(home);
     loop {
         for entry in entries(bucket.matches(tag(hash))) {
@@ -107,7 +107,7 @@ pub(crate) fn find(image: &Image, home: usize, hash: u64, key: u64) -> u32 {
 ///
 /// # Errors
 /// The overflow region cannot grow. Nothing has changed.
-pub(crate) fn prepare(image: &mut Image, home: usize) -> Result<(), GrowError> {
+pub(crate) fn prepare_insert(image: &mut Image, home: usize) -> Result<(), GrowError> {
     let mut bucket = image.bucket(home);
     loop {
         if bucket.matches(0) != 0 {
@@ -127,14 +127,14 @@ pub(crate) fn spare(image: &mut Image, n: usize) -> Result<(), GrowError> {
     image.grow(Region::Overflow, (used + n) * 64)
 }
 
-/// Inserts an entry. [`prepare`] has made space, the step is armed and the hot words are logged.
-pub(crate) fn insert(image: &mut Image, journal: &mut Journal, home: usize, hash: u64, slot: u32) {
+/// Inserts an entry. [`prepare_insert`] has made space, the step is armed and the hot words are logged.
+pub(crate) fn insert_key(image: &mut Image, journal: &mut Journal, home: usize, hash: u64, slot: u32) {
     journal.log(image, INDEX + home * 64, 64);
-    place(image, journal, home, tag(hash), slot);
+    place_in_bucket(image, journal, home, tag(hash), slot);
 }
 
 /// Puts an entry into the first free place of a chain. The chain's primary bucket has been logged.
-fn place(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: u32) {
+fn place_in_bucket(image: &mut Image, journal: &mut Journal, home: usize, tag: u16, slot: u32) {
     let mut at = None; // None: the primary; Some(n): overflow bucket number n
     loop {
         let bucket = at.map_or_else(|| image.bucket(home), |n: u32| image.overflow(n as usize - 1));
@@ -183,7 +183,13 @@ fn take_overflow(image: &mut Image, journal: &mut Journal) -> u32 {
 }
 
 /// Removes the entry of `slot`, in an armed step. Returns `false` when there is none.
-pub(crate) fn remove(image: &mut Image, journal: &mut Journal, home: usize, hash: u64, slot: u32) -> bool {
+pub(crate) fn remove_key(
+    image: &mut Image,
+    journal: &mut Journal,
+    home: usize,
+    hash: u64,
+    slot: u32,
+) -> bool {
     let mut at = None;
     loop {
         let bucket = at.map_or_else(|| image.bucket(home), |n: u32| image.overflow(n as usize - 1));

@@ -109,7 +109,7 @@ impl MappedImage {
     }
 
     /// Whether the incarnation that was mapped still serves the image. If so, rows that were read before this
-    /// call belong to that incarnation. The call must be ordered after those reads (`row_version::read` ends
+    /// call belong to that incarnation. The call must be ordered after those reads (`row_version::read_stable` ends
     /// with a fence).
     #[inline(always)]
     pub(crate) fn is_current(&self) -> bool {

@@ -177,8 +177,11 @@ impl MappedShards {
         for (&key, slot) in keys.iter().zip(slots) {
             let owner = self.places.place(shard_of(hash(key), self.schema.shards)) as usize;
             // The version of a slot only grows, so that of the row which was read is no higher.
-            let changed =
-                self.shards.get(owner).and_then(|shard| shard.row(*slot, stride)).map(row_version::command);
+            let changed = self
+                .shards
+                .get(owner)
+                .and_then(|shard| shard.row(*slot, stride))
+                .map(row_version::command_of_header);
             if changed.is_none_or(|command| command > acknowledged[owner]) {
                 *slot = NONE;
             }
@@ -223,7 +226,7 @@ impl PullLoop for MappedPull<'_> {
         isa: I,
         rule: U,
     ) -> Result<usize, PullError> {
-        pull::<I, U, W, STATE>(self, width, floats, isa, rule)
+        pull_from_image::<I, U, W, STATE>(self, width, floats, isa, rule)
     }
 }
 
@@ -231,7 +234,7 @@ impl PullLoop for MappedPull<'_> {
 /// floats that the weights are computed from, and then computes the answer from the copy. Returns how many rows were
 /// not found.
 #[inline(always)]
-fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
+fn pull_from_image<I: Isa, U: Update, W: Width, const STATE: bool>(
     call: MappedPull<'_>,
     width: W,
     floats: usize,
@@ -270,7 +273,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
             let mut slot = block.slots[i];
             let copied = if derived { &mut *row } else { &mut *answer };
             if !copy(shard, slot, stride, key, copied) {
-                slot = find(shard, *pulls, block.hashes[i], key, stride);
+                slot = find_in_image(shard, *pulls, block.hashes[i], key, stride);
                 if slot == NONE || !copy(shard, slot, stride, key, copied) {
                     (*place, misses) = (NONE, misses + 1);
                     continue;
@@ -290,14 +293,14 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
 #[inline(always)]
 fn copy(shard: &MappedImage, slot: u32, stride: usize, key: u64, to: &mut [f32]) -> bool {
     shard.row(slot, stride).is_some_and(|row| {
-        row_version::read(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to))
+        row_version::read_stable(row, key, READ_TRIES, |words: &[AtomicU64]| copy_floats(words, to))
     })
 }
 
 /// The slot of `key`, found by searching the whole chain. The index is as it was when this pull first missed a
 /// row of the shard, or newer.
 #[inline(never)]
-fn find(shard: &mut MappedImage, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
+fn find_in_image(shard: &mut MappedImage, pull: u32, hash: u64, key: u64, stride: usize) -> u32 {
     if let Err(why) = shard.follow_once(pull) {
         tracing::warn!(why, "a mapped image contradicts itself: its rows are now requested from the server");
     }

@@ -41,25 +41,25 @@ const _: () = {
 
 /// Whether this header line says that the owner's incarnation `incarnation` serves the image.
 pub fn is_served(line: &[u8], incarnation: u64) -> bool {
-    word(line, INCARNATION - HEADER_LINE_AT) == Some(incarnation)
-        && word(line, SERVING - HEADER_LINE_AT) == Some(1)
+    row_word(line, INCARNATION - HEADER_LINE_AT) == Some(incarnation)
+        && row_word(line, SERVING - HEADER_LINE_AT) == Some(1)
 }
 
 /// The lowest clock of the workers in a header line, as [`MappedShards::lowest`](crate::MappedShards::lowest).
 /// Rows that are read after the line include all pushes of steps below it.
 pub fn lowest_of(line: &[u8]) -> u64 {
-    word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
+    row_word(line, LOWEST - HEADER_LINE_AT).unwrap_or(0)
 }
 
 /// In a header line: the last command that all backups of the owner have. A row that was changed later
 /// ([`command_of`]) is not to be believed.
 pub fn acknowledged_of(line: &[u8]) -> u64 {
-    word(line, ACKNOWLEDGED - HEADER_LINE_AT).unwrap_or(0)
+    row_word(line, ACKNOWLEDGED - HEADER_LINE_AT).unwrap_or(0)
 }
 
 /// The command that last changed a row, from the row's first bytes.
 pub fn command_of(row: &[u8]) -> u64 {
-    word(row, 0).map_or(u64::MAX, |version| version >> 2)
+    row_word(row, 0).map_or(u64::MAX, |version| version >> 2)
 }
 
 /// Reads rows of a table from another machine, for one kind of read and some segments.
@@ -139,10 +139,10 @@ impl RemoteRowReader {
     /// When `out` has another length.
     pub fn is_row(&mut self, key: u64, before: &[u8], row: &[u8], after: &[u8], out: &mut [f32]) -> bool {
         assert_eq!(out.len(), self.floats, "an answer of this read");
-        let version = word(before, 0);
-        let steady = version.is_some_and(|v| v & (LIVE | WRITING) == LIVE) && version == word(after, 0);
+        let version = row_word(before, 0);
+        let steady = version.is_some_and(|v| v & (LIVE | WRITING) == LIVE) && version == row_word(after, 0);
         let Some(bytes) = row.get(ROW_HEAD_BYTES..self.bytes()) else { return false };
-        if !steady || word(row, 8) != Some(key) {
+        if !steady || row_word(row, 8) != Some(key) {
             return false;
         }
         let floats = bytes.as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
@@ -166,7 +166,7 @@ impl DerivedWeights {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+fn row_word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + 8)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
@@ -223,9 +223,9 @@ mod tests {
         let tape = Tape(Rc::new(RefCell::new(vec![vec![0; words]])));
         let cells: Vec<RemoteCell> = (0..words).map(|i| RemoteCell(tape.clone(), i)).collect();
         let write = |counter: u64, key: u64| {
-            row_version::begin(&cells[0], counter);
+            row_version::begin_row_write(&cells[0], counter);
             (2..words).for_each(|i| cells[i].store(pair(key, counter), Ordering::Relaxed));
-            row_version::end(&cells[0], counter);
+            row_version::end_row_write(&cells[0], counter);
         };
         let insert = |counter: u64, key: u64| {
             cells[1].store(key, Ordering::Release);

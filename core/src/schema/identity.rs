@@ -62,6 +62,13 @@ pub struct Origin {
     pub seed: u64,
 }
 
+/// What the head of one new image gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImageOrigin {
+    pub(crate) identity: TableIdentity,
+    pub(crate) birth: u64,
+}
+
 impl Origin {
     /// The birth of a shard's new image. Never 0.
     pub(crate) fn birth(&self, number: u32) -> u64 {

@@ -17,7 +17,7 @@ const F16: u16 = 4;
 const PARAMETERS: usize = 5;
 
 /// Appends `rule` and `shaping`: [`RULE_BYTES`] bytes.
-pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransform) {
+pub(crate) fn put_rule(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransform) {
     let (kind, flags, parameters) = rule_parts(rule);
     out.extend(kind.to_le_bytes());
     out.extend(flags.to_le_bytes());
@@ -33,9 +33,9 @@ pub(crate) fn put(out: &mut Vec<u8>, rule: &Rule, shaping: &GradientTransform) {
     }
 }
 
-/// Reads a rule and its gradient transform from [`RULE_BYTES`] bytes. `None` for bytes that [`put`] never writes. The
-/// caller checks ranges.
-pub(crate) fn take(bytes: &[u8]) -> Option<(Rule, GradientTransform)> {
+/// Reads a rule and its gradient transform from [`RULE_BYTES`] bytes. `None` for bytes that [`put_rule`] never writes.
+/// The caller checks ranges.
+pub(crate) fn take_rule(bytes: &[u8]) -> Option<(Rule, GradientTransform)> {
     let bytes: &[u8; RULE_BYTES] = bytes.try_into().ok()?;
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let word = |at: usize| u32::from(half(at)) | u32::from(half(at + 2)) << 16;
@@ -141,7 +141,7 @@ mod tests {
 
     fn bytes(rule: &Rule, shaping: &GradientTransform) -> Vec<u8> {
         let mut out = Vec::new();
-        put(&mut out, rule, shaping);
+        put_rule(&mut out, rule, shaping);
         assert_eq!(out.len(), RULE_BYTES);
         out
     }
@@ -201,11 +201,11 @@ mod tests {
         #[test]
         fn what_is_put_is_taken((rule, shaping) in (rule(), shaping()), at in 0..RULE_BYTES, byte: u8) {
             let mut put = bytes(&rule, &shaping);
-            prop_assert_eq!(take(&put), Some((rule, shaping)));
-            prop_assert_eq!(take(&put[1..]), None);
+            prop_assert_eq!(take_rule(&put), Some((rule, shaping)));
+            prop_assert_eq!(take_rule(&put[1..]), None);
             // `put` writes exactly the bytes that `take` accepts: every value has one encoding (except -0).
             put[at] = byte;
-            if let Some((rule, shaping)) = take(&put)
+            if let Some((rule, shaping)) = take_rule(&put)
                 && shaping.clip_value != Some(-0.0) && put[44..52].chunks(4).all(|b| b != [0, 0, 0, 128])
             {
                 prop_assert_eq!(bytes(&rule, &shaping), put);

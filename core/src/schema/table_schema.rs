@@ -235,13 +235,13 @@ impl Schema {
         out.extend(self.shards.to_le_bytes());
         out.extend(self.seed.to_le_bytes());
         put_init(&mut out, &self.init);
-        rule_bytes::put(&mut out, &self.rule, &self.shaping);
+        rule_bytes::put_rule(&mut out, &self.rule, &self.shaping);
         self.admission.encode().iter().for_each(|x| out.extend(x.to_le_bytes()));
         out.extend((self.more.len() as u32).to_le_bytes());
         for segment in &self.more {
             out.extend(segment.dim.to_le_bytes());
             put_init(&mut out, &segment.init);
-            rule_bytes::put(&mut out, &segment.rule, &segment.shaping);
+            rule_bytes::put_rule(&mut out, &segment.rule, &segment.shaping);
         }
         out
     }
@@ -261,12 +261,12 @@ impl Schema {
         let shards = word(take(4)?)?;
         let seed = u64::from_le_bytes(take(8)?.try_into().ok()?);
         let init = init_of(take(INIT_BYTES)?)?;
-        let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
+        let (rule, shaping) = rule_bytes::take_rule(take(RULE_BYTES)?)?;
         let admission = Admission::decode([word(take(4)?)?, word(take(4)?)?, word(take(4)?)?])?;
         let mut more = Vec::new();
         for _ in 0..(word(take(4)?)? as usize).min(SEGMENTS_MAX) {
             let (dim, init) = (word(take(4)?)?, init_of(take(INIT_BYTES)?)?);
-            let (rule, shaping) = rule_bytes::take(take(RULE_BYTES)?)?;
+            let (rule, shaping) = rule_bytes::take_rule(take(RULE_BYTES)?)?;
             more.push(Segment { dim, rule, shaping, init });
         }
         let schema = Schema { name, dim, rule, shaping, init, seed, shards, admission, more };

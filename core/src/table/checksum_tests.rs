@@ -44,7 +44,7 @@ fn images(folder: &Path) -> Vec<PathBuf> {
 fn check(folder: &Path) -> Checked {
     let mut all = Checked::default();
     for image in images(folder) {
-        let found = checksums::check(&image, &mut |_| true).unwrap();
+        let found = checksums::check_checksums(&image, &mut |_| true).unwrap();
         assert_eq!(found.damaged, None, "{}", image.display());
         all.good += found.good;
         all.unknown += found.unknown;
@@ -139,7 +139,7 @@ fn a_bit_that_flipped_in_a_page_of_a_stopped_servers_image_was_served_without_a_
         at = (at * 48_271 + 11) % bytes;
         let (state, chunk) = ((CLEAN as u64..COMMIT as u64).contains(&at), at / CHUNK_BYTES as u64);
         flip(&image, at);
-        let found = checksums::check(&image, &mut |_| true).unwrap();
+        let found = checksums::check_checksums(&image, &mut |_| true).unwrap();
         assert_eq!(found.damaged, (!state).then_some(chunk), "byte {at}");
         flip(&image, at);
     }
@@ -156,7 +156,7 @@ fn a_bit_that_flipped_in_a_page_of_a_stopped_servers_image_was_served_without_a_
     flip(&image, 3 * CHUNK_BYTES as u64 + 77);
     let file = File::options().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 4096], 4 * CHUNK_BYTES as u64 + 8192).unwrap();
-    assert_eq!(checksums::check(&image, &mut |_| true).unwrap().damaged, Some(4));
+    assert_eq!(checksums::check_checksums(&image, &mut |_| true).unwrap().damaged, Some(4));
 }
 
 #[test]
@@ -170,14 +170,14 @@ fn after_a_kill_the_chunks_that_its_life_did_not_change_are_checked() {
         let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
         push(&mut shards, life, &[7]);
         drop(shards);
-        let found = checksums::check(&image, &mut |_| true).unwrap();
+        let found = checksums::check_checksums(&image, &mut |_| true).unwrap();
         let unknown = 2; // the header, and the chunk of the row
         assert_eq!(found, Checked { good: chunks - unknown, unknown, damaged: None });
     }
     let mut found = 0;
     for chunk in 0..chunks {
         flip(&image, chunk * CHUNK_BYTES as u64 + 5000);
-        found += u64::from(checksums::check(&image, &mut |_| true).unwrap().damaged == Some(chunk));
+        found += u64::from(checksums::check_checksums(&image, &mut |_| true).unwrap().damaged == Some(chunk));
         flip(&image, chunk * CHUNK_BYTES as u64 + 5000);
     }
     assert_eq!(found, chunks - 2);
@@ -186,7 +186,7 @@ fn after_a_kill_the_chunks_that_its_life_did_not_change_are_checked() {
     let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
     push(&mut shards, 4, &[1 << 40]);
     drop(shards);
-    let after = checksums::check(&image, &mut |_| true).unwrap();
+    let after = checksums::check_checksums(&image, &mut |_| true).unwrap();
     assert!(after.damaged.is_none() && after.unknown > 2 && after.good > 0, "{after:?}");
 }
 
@@ -197,10 +197,10 @@ fn checksums_of_another_life_or_image_check_nothing() {
     let (sums, kept) = (checksums::path_of(&image), folder.path().join("kept"));
     std::fs::copy(&sums, &kept).unwrap();
     let unknown = |what: &str| {
-        let found = checksums::check(&image, &mut |_| true).unwrap();
+        let found = checksums::check_checksums(&image, &mut |_| true).unwrap();
         assert_eq!((found.good, found.damaged), (0, None), "{what}");
     };
-    // A life that an older version of Gannet had, which notes nothing.
+    // The checksums were removed.
     std::fs::remove_file(&sums).unwrap();
     let store = Store::open_dir(folder.path()).unwrap();
     let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
@@ -221,7 +221,7 @@ fn checksums_of_another_life_or_image_check_nothing() {
     let store = Store::open_dir(folder.path()).unwrap();
     Shards::open(&store, &schema(1), 0..1).unwrap().mark_clean().unwrap();
     drop(store);
-    assert!(checksums::check(&image, &mut |_| true).unwrap().unknown == 0);
+    assert!(checksums::check_checksums(&image, &mut |_| true).unwrap().unknown == 0);
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_chunk_that_a_kill_left_behind_the_others_counted_as_damaged_when_the_index_
     };
     life(20_000, 1000, 10, true);
     life(30_000, 400_000, 100, false);
-    assert_eq!(checksums::check(&image, &mut |_| true).unwrap().damaged, None);
+    assert_eq!(checksums::check_checksums(&image, &mut |_| true).unwrap().damaged, None);
 }
 
 /// A power loss may take the name of the newest checksums: the ones before it have marks of the life that closed it.
@@ -273,11 +273,11 @@ fn checksums_from_before_an_orderly_end_check_nothing() {
     shards.mark_clean().unwrap();
     drop((shards, store));
     std::fs::copy(&kept, &sums).unwrap();
-    let found = checksums::check(&image, &mut |_| true).unwrap();
+    let found = checksums::check_checksums(&image, &mut |_| true).unwrap();
     assert_eq!((found.good, found.damaged), (0, None));
     let store = Store::open_dir(folder.path()).unwrap();
     let mut shards = Shards::open(&store, &schema(1), 0..1).unwrap();
     shards.mark_clean().unwrap();
     drop((shards, store));
-    assert_eq!(checksums::check(&image, &mut |_| true).unwrap().unknown, 0);
+    assert_eq!(checksums::check_checksums(&image, &mut |_| true).unwrap().unknown, 0);
 }

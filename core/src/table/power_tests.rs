@@ -364,7 +364,7 @@ fn names_of_new_images_are_synced_before_the_note_goes() {
     assert!(!note_of(own.path()).exists());
 }
 
-/// An older version of Gannet had no note. Its process may have been killed before it synced the name of an image.
+/// Its process may have been killed before it synced the name of an image, and the note may be gone.
 #[test]
 fn the_name_of_an_image_that_was_not_closed_is_synced_when_it_is_opened() {
     let own = folder();

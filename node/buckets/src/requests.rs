@@ -75,7 +75,7 @@ impl<T> Pending<T> {
     /// Waits for the answer.
     pub(crate) fn wait(self) -> io::Result<T> {
         match self.answer.recv_timeout(BUCKET_CALL) {
-            Ok(answer) => answer.map_err(in_words),
+            Ok(answer) => answer.map_err(bucket_error),
             Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!(
@@ -102,7 +102,7 @@ const REFUSED: [&str; 5] =
     ["401 Unauthorized", "403 Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
 
 /// An error of a store, with what to do.
-pub(crate) fn in_words(error: Error) -> io::Error {
+pub(crate) fn bucket_error(error: Error) -> io::Error {
     let text = error.to_string();
     let (kind, remedy) = match &error {
         _ if NO_BUCKET.iter().any(|words| text.contains(words)) => {

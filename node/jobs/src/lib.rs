@@ -19,6 +19,5 @@ pub use coordinator::etcd::EtcdTls;
 pub use coordinator::memory::MemoryCoordinator;
 pub use runs::alone::LocalRunDecision as RunAlone;
 pub use runs::registry::Registry;
-pub use runs::runs_file::RunsError;
 pub use scheduler::data_server::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
-pub use scheduler::job_state_file::{JobStateFileError, forget_job};
+pub use scheduler::job_state_file::forget_job;

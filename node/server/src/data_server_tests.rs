@@ -15,9 +15,7 @@ use gannet_wire::messages::control;
 use gannet_wire::messages::control::HelloV1;
 use gannet_wire::messages::data::DataRequest;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile, Split};
-use gannet_wire::messages::jobs::{
-    SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SchedulerRequestV2,
-};
+use gannet_wire::messages::jobs::{SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3};
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
 use gannet_wire::refusal::Refusal;
 use proptest::prelude::*;
@@ -80,7 +78,7 @@ impl DataServerModel {
         of: WorkerIncarnation,
         what: SchedulerActionV1,
     ) -> Result<SchedulerReplyV1, (Refusal, String)> {
-        self.0.answer_in((0, 0), SchedulerRequestV1 { incarnation: of, what }, of.rank, Duration::ZERO)
+        self.0.answer(SchedulerRequestV3::of_no_run(of, what), of.rank, Duration::ZERO)
     }
 
     fn feed(
@@ -197,13 +195,8 @@ fn a_hostile_session_gets_nothing_that_it_does_not_hold() {
     };
     let (mut own, mut hostile) = (greet(1, 1), greet(2, 1));
     let request_as = |link: &mut Link<SimStream>, of: WorkerIncarnation, what| {
-        let ask = SchedulerRequestV2 {
-            run: String::new(),
-            generation: 0,
-            birth: 0,
-            ask: SchedulerRequestV1 { incarnation: of, what },
-        };
-        let ask = control::seal_as(2, &ask);
+        let ask = SchedulerRequestV3::of_no_run(of, what);
+        let ask = control::seal_as(3, &ask);
         control::open::<SchedulerReplyV1>(&over(&sim, link, BookFrame::KIND, &ask).unwrap()).unwrap()
     };
     request_as(&mut own, incarnation(0), SchedulerActionV1::Register { plan: plan() });

@@ -3,9 +3,8 @@
 use crate::places::folder_error::PlaceFolderError;
 use crate::places::incarnations::CounterError;
 use crate::restore::error::RestoreError;
-use gannet_jobs::runs::runs_file::RunsError;
-use gannet_jobs::scheduler::job_state_file::JobStateFileError;
 use gannet_transport::NetError;
+use gannet_wire::StateFileError;
 
 /// Why a server cannot run.
 ///
@@ -45,12 +44,9 @@ pub enum ServerError {
     /// This server may not own its shards: why, and what to do.
     #[error("this server may not own its shards: {0}")]
     Deposed(String),
-    /// The scheduler's job state file cannot be read or written.
+    /// The scheduler's job state or the registry of runs cannot be read or written.
     #[error(transparent)]
-    StateFile(#[from] JobStateFileError),
-    /// The registry of runs cannot be read.
-    #[error(transparent)]
-    Runs(#[from] RunsError),
+    StateFile(#[from] StateFileError),
     /// The counter of incarnations cannot be read.
     #[error(transparent)]
     Counter(#[from] CounterError),

@@ -6,8 +6,8 @@ use crate::cuts::writer::{CutExecutor, CutPace};
 use crate::error::ServerError;
 use crate::incarnation::new_incarnation;
 use crate::limits::INBOX_MAX;
-use crate::membership::Membership;
 use crate::membership::role::Loading;
+use crate::membership::{Membership, MembershipParts};
 use crate::replication::replicator::Replicator;
 use crate::replication::slot::BackupLink;
 use crate::restore::place::PlaceLoader;
@@ -67,9 +67,15 @@ impl<N: Net> LocalServer<N> {
             inboxes.push(ThreadInbox { inbox, waker: thread.waker() });
             threads.push(thread);
         }
-        let wakers = threads.iter().map(ShardThread::waker).collect();
-        let own = (incarnation, settings.standing.clone());
-        let membership = Membership::new(&net, &config, own, (wakers, &backups, &queues), loading);
+        let parts = MembershipParts {
+            incarnation,
+            standing: settings.standing.clone(),
+            threads: threads.iter().map(ShardThread::waker).collect(),
+            links: &backups,
+            queues: &queues,
+            loading,
+        };
+        let membership = Membership::new(&net, &config, parts);
         let greeter = Greeter::new(config.token, counters.clone());
         let acceptor = Acceptor::new(net, listener, inboxes, greeter, counters.clone())?;
         Ok(LocalServer { addr, acceptor, threads, counters, cut_pace, replicators, membership })

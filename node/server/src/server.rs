@@ -5,9 +5,9 @@ use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
 use crate::incarnation::new_incarnation;
 use crate::limits::INBOX_MAX;
-use crate::membership::Membership;
 use crate::membership::role::Loading;
 use crate::membership::standing::Standing;
+use crate::membership::{Membership, MembershipParts};
 use crate::peers::memory::SessionMemory;
 use crate::places::incarnations::HighestIncarnation;
 use crate::replication::queue::ThreadQueues;
@@ -129,9 +129,10 @@ impl Server {
         let standing = settings.standing.clone();
         let loading = PlaceLoader::of(&config, &opened).map(|loader| Loading { loader, on_thread: true });
         let (inboxes, queues) = server.start_threads(&net, settings, opened, &backups)?;
-        let wakers = inboxes.iter().map(|inbox| inbox.waker.clone()).collect();
-        let (own, of_backups) = ((incarnation, standing), (wakers, &backups[..], &queues[..]));
-        if let Some(membership) = Membership::new(&net, &config, own, of_backups, loading) {
+        let threads = inboxes.iter().map(|inbox| inbox.waker.clone()).collect();
+        let (links, queues) = (&backups[..], &queues[..]);
+        let parts = MembershipParts { incarnation, standing, threads, links, queues, loading };
+        if let Some(membership) = Membership::new(&net, &config, parts) {
             server.start_membership(membership)?;
         }
         server.start_acceptor(net, listener, inboxes, &config)?;

@@ -7,9 +7,10 @@ use crate::limits::{CLOSED_ALONE, CLOSERS};
 use crate::membership::standing::Standing;
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
 use crate::places::own::OwnPlaces;
+use crate::replication::TablePlace;
 use crate::replication::held::Backups;
 use crate::steps::waits::StepWaits;
-use crate::steps::{former_step_files, step_files};
+use crate::steps::{step_files, unowned_step_files};
 use crate::tables::home::ThreadHome;
 use crate::tables::identities;
 use crate::tables::identities::{Identities, IdentityClaim, to_begin_anew};
@@ -192,9 +193,10 @@ impl ServerTables {
         };
         let own = shards.as_ref().map(|shards| shards.set().clone()).unwrap_or_default();
         let map = self.home.partitioning.map(identity.servers);
-        let of = |thread| map.shards_of_thread(identity.server, (thread, self.home.threads), schema.shards);
+        let of = |thread| map.shards_of_thread(identity.server, thread, self.home.threads, schema.shards);
         let present: Vec<ShardSet> = (0..self.home.threads).map(of).collect();
-        let open = |shards: &Shards| former_step_files::open(&store, shards, &recovered, &present);
+        let open =
+            |shards: &Shards| unowned_step_files::open_step_files(&store, shards, &recovered, &present);
         let step_files = shards.as_ref().map(open);
         tracing::info!(table = schema.name, %own, thread = self.home.thread, "table opened");
         let counters = self.counters.threads[self.home.thread as usize].add_table(&schema.name);
@@ -212,7 +214,7 @@ impl ServerTables {
         let number = self.all.add(table);
         if let Some(replication) = &mut self.backups.replication {
             let map = self.home.partitioning.map(identity.servers);
-            let of = (&map, self.places.get(identity.server));
+            let of = TablePlace { map: &map, place: self.places.get(identity.server) };
             replication.add_table(number, &mut self.all[number], of, is_new);
         }
         number
@@ -222,7 +224,8 @@ impl ServerTables {
     pub(crate) fn own_part(&self, server: u32, servers: u32, shards: u32) -> ShardSet {
         self.home.partitioning.map(servers).shards_of_thread(
             server,
-            (self.home.thread, self.home.threads),
+            self.home.thread,
+            self.home.threads,
             shards,
         )
     }

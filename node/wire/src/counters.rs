@@ -120,7 +120,7 @@ impl Outcomes {
 }
 
 /// Number of buckets of a histogram of times. Bucket `i` counts times of at most `2^i` nanoseconds that exceed the
-/// bucket before. The last (over 17 s) has no bound. [`bucket`] has an example.
+/// bucket before. The last (over 17 s) has no bound. [`bucket_of_nanos`] has an example.
 pub const BUCKETS: usize = 36;
 
 /// The bucket of a time in nanoseconds.
@@ -128,21 +128,21 @@ pub const BUCKETS: usize = 36;
 /// ```
 /// use gannet_wire::{BUCKETS, bucket};
 ///
-/// assert_eq!((bucket(1000), bucket(1024), bucket(1025)), (10, 10, 11));
-/// assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+/// assert_eq!((bucket_of_nanos(1000), bucket_of_nanos(1024), bucket_of_nanos(1025)), (10, 10, 11));
+/// assert_eq!(bucket_of_nanos(u64::MAX), BUCKETS - 1);
 /// ```
 #[inline(always)]
-pub fn bucket(nanos: u64) -> usize {
+pub fn bucket_of_nanos(nanos: u64) -> usize {
     ((u64::BITS - nanos.saturating_sub(1).leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
-/// A histogram at one moment: counts by [`bucket`], and the sum.
+/// A histogram at one moment: counts by [`bucket_of_nanos`], and the sum.
 ///
 /// ```
 /// use gannet_wire::{Buckets, bucket};
 ///
 /// let (mut all, mut one) = (Buckets::default(), Buckets::default());
-/// one.counts[bucket(1000)] += 1;
+/// one.counts[bucket_of_nanos(1000)] += 1;
 /// one.sum_nanos += 1000;
 /// all.add(&one);
 /// all.add(&one);
@@ -193,7 +193,7 @@ impl Histogram {
     #[inline]
     pub fn observe(&self, took: Duration, times: u64) {
         let nanos = took.as_nanos() as u64;
-        self.counts[bucket(nanos)].add(times);
+        self.counts[bucket_of_nanos(nanos)].add(times);
         self.sum_nanos.add(nanos * times);
     }
 
@@ -218,10 +218,10 @@ mod tests {
     fn a_bucket_ends_at_a_power_of_two() {
         for i in 0..BUCKETS - 1 {
             let end = 1u64 << i;
-            assert_eq!(bucket(end), i, "{end} ns belong to the bucket that ends there");
-            assert_eq!(bucket(end + 1), i + 1);
+            assert_eq!(bucket_of_nanos(end), i, "{end} ns belong to the bucket that ends there");
+            assert_eq!(bucket_of_nanos(end + 1), i + 1);
         }
-        assert_eq!((bucket(0), bucket(1), bucket(u64::MAX)), (0, 0, BUCKETS - 1));
+        assert_eq!((bucket_of_nanos(0), bucket_of_nanos(1), bucket_of_nanos(u64::MAX)), (0, 0, BUCKETS - 1));
     }
 
     #[test]

@@ -33,16 +33,16 @@ pub mod share_pushers;
 #[doc(hidden)]
 pub mod spin;
 #[doc(hidden)]
+pub mod state_file;
+#[doc(hidden)]
 pub mod sync;
 #[doc(hidden)]
 pub mod token;
 #[doc(hidden)]
 pub mod vectors;
-#[doc(hidden)]
-pub mod whole_files;
 
 pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
-pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, bucket};
+pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, bucket_of_nanos};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
 pub use messages::job_plan::{JobPlan, PlanFile, Split};
 pub use messages::jobs::{JobOrders, JobStatus, ShardHolder, SplitGrant, TableRecord};
@@ -60,5 +60,6 @@ pub use partition::{PARTITIONS, PartitionMap, shards_for_threads};
 pub use random::{SeededRandomness, seed_randomness};
 pub use refusal::Refusal;
 pub use sharded_keys::{Chunk, ShardedKeys};
+pub use state_file::StateFileError;
 pub use sync::{Merge, StepReduce, SyncConfig, SyncMode};
 pub use token::{Token, TokenError};

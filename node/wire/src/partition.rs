@@ -44,7 +44,7 @@ fn share(range: Range<u32>, index: u32, parts: u32) -> Range<u32> {
 ///
 /// let map = PartitionMap::even(2);
 /// assert_eq!(map.shards(1, 64).to_string(), "shards 32 to 63");
-/// assert_eq!(map.shards_of_thread(1, (0, 2), 64).to_string(), "shards 32 to 47");
+/// assert_eq!(map.shards_of_thread(1, 0, 2, 64).to_string(), "shards 32 to 47");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionMap {
@@ -94,7 +94,7 @@ impl PartitionMap {
     ///
     /// # Panics
     /// When `thread` is not below `threads`.
-    pub fn shards_of_thread(&self, server: u32, (thread, threads): (u32, u32), shards: u32) -> ShardSet {
+    pub fn shards_of_thread(&self, server: u32, thread: u32, threads: u32, shards: u32) -> ShardSet {
         let partitions = self.partitions(server);
         let own = share(0..partitions.len() as u32, thread, threads);
         let own = &partitions[own.start as usize..own.end as usize];
@@ -129,7 +129,7 @@ impl Partitioning {
 }
 
 /// A set of shards as frames and files have it: the first shard of each run, and the one behind its last.
-pub fn runs(set: &ShardSet) -> Vec<(u32, u32)> {
+pub fn runs_of_set(set: &ShardSet) -> Vec<(u32, u32)> {
     set.runs().into_iter().map(|run| (run.start, run.end)).collect()
 }
 
@@ -176,7 +176,7 @@ mod tests {
             let own = map.shards(server, shards);
             let mut of_threads = Vec::new();
             for thread in 0..threads {
-                let part = map.shards_of_thread(server, (thread, threads), shards);
+                let part = map.shards_of_thread(server, thread, threads, shards);
                 of_threads.extend(part.iter());
             }
             assert_eq!(ShardSet::of(of_threads.iter().copied()), own);

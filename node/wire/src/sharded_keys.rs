@@ -258,7 +258,8 @@ impl ShardedKeys {
         table: usize,
         schema: &Schema,
         owners: &[u32],
-        (keys, starts): (&[u64], &[u32]),
+        keys: &[u64],
+        starts: &[u32],
     ) -> Result<(), KeysError> {
         let runs = starts.len().saturating_sub(1) / schema.shards as usize;
         let fits = runs.is_power_of_two()
@@ -381,15 +382,15 @@ mod tests {
             let mut chunks = vec![Chunk { peer: 9, start: 9, len: 9, row: 9 }];
             taken.all_chunks_of(&schema, &owners, &mut chunks);
             prop_assert_eq!(&chunks[..], cut.chunks());
-            prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts)).is_ok());
+            prop_assert!(taken.fill_sorted(0, &schema, &owners, &sorted, &starts).is_ok());
             prop_assert!(taken.is_as_given());
             prop_assert_eq!((taken.keys(), taken.chunks()), (cut.keys(), cut.chunks()));
             // One key in the run of another shard is an error.
             if let Some(at) = (1..16).find(|&at| starts[at] > starts[at - 1]) {
                 starts[at] -= 1;
-                prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts)).is_err());
+                prop_assert!(taken.fill_sorted(0, &schema, &owners, &sorted, &starts).is_err());
             }
-            prop_assert!(taken.fill_sorted(0, &schema, &owners, (&sorted, &starts[..16])).is_err());
+            prop_assert!(taken.fill_sorted(0, &schema, &owners, &sorted, &starts[..16]).is_err());
             let mut next = 0;
             for chunk in cut.chunks() {
                 prop_assert!(chunk.start == next && chunk.len > 0);
@@ -415,7 +416,7 @@ mod tests {
             let (mut fine, mut taken) = (ShardedKeys::default(), ShardedKeys::default());
             fine.sort(16, &keys);
             prop_assert!(fine.are_for(0, schema.shards));
-            prop_assert!(taken.fill_sorted(0, &schema, &owners, (fine.keys(), fine.starts())).is_ok());
+            prop_assert!(taken.fill_sorted(0, &schema, &owners, fine.keys(), fine.starts()).is_ok());
             let mut chunks = Vec::new();
             fine.all_chunks_of(&schema, &owners, &mut chunks);
             prop_assert_eq!((taken.keys(), taken.chunks()), (fine.keys(), &chunks[..]));

@@ -12,9 +12,9 @@ const WEIGHTED: u16 = 4;
 const WEIGHT_SHIFT: u32 = 3;
 
 /// The request to run a program on a shard.
-pub fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
+pub fn vector_request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
     let Program { pass, free, .. } = *program;
-    let steps = program.steps.iter().map(step).collect();
+    let steps = program.steps.iter().map(step_message).collect();
     let sums = program.sums.iter().map(|sum| {
         let kind = |kind: u16, penalised: bool| kind + if penalised { PENALISED } else { 0 };
         match *sum {
@@ -26,7 +26,7 @@ pub fn request(shard: u32, seq: u64, program: &Program) -> VectorV1 {
     VectorV1 { shard, seq, pass, free, steps, sums: sums.collect() }
 }
 
-fn step(step: &ProgramStep) -> StepV1 {
+fn step_message(step: &ProgramStep) -> StepV1 {
     let plain = StepV1 { kind: 0, to: 0, columns: [0; 3], number: 0.0, terms: Vec::new() };
     match *step {
         ProgramStep::Combine { to, ref terms } => {
@@ -48,7 +48,7 @@ fn step(step: &ProgramStep) -> StepV1 {
 }
 
 /// The program of a request; `None` if it has an unknown kind of step or sum.
-pub fn program(request: VectorV1) -> Option<Program> {
+pub fn vector_program(request: VectorV1) -> Option<Program> {
     let VectorV1 { pass, free, steps, sums, .. } = request;
     let steps = steps.into_iter().map(|step| {
         let StepV1 { kind, to, columns: [a, b, c], number, terms } = step;
@@ -102,15 +102,16 @@ mod tests {
         let sums = sums.into_iter().chain(norms).chain(weighted).collect();
         let sent = Program { pass: 7, free: Some(u64::MAX), steps, sums };
         let travelled =
-            crate::messages::control::open(&crate::messages::control::seal(&request(5, 6, &sent))).unwrap();
-        assert_eq!(program(travelled), Some(sent.clone()));
+            crate::messages::control::open(&crate::messages::control::seal(&vector_request(5, 6, &sent)))
+                .unwrap();
+        assert_eq!(vector_program(travelled), Some(sent.clone()));
         for unknown in [2, 7] {
-            let mut foreign = request(5, 6, &sent);
+            let mut foreign = vector_request(5, 6, &sent);
             foreign.steps[0].kind = unknown;
-            assert_eq!(program(foreign), None);
+            assert_eq!(vector_program(foreign), None);
         }
-        let mut foreign = request(5, 6, &sent);
+        let mut foreign = vector_request(5, 6, &sent);
         foreign.sums[0][0] = 5;
-        assert_eq!(program(foreign), None);
+        assert_eq!(vector_program(foreign), None);
     }
 }

@@ -11,7 +11,7 @@ use std::arch::x86_64::*;
 const BLOCK: usize = Avx2::LANES;
 
 /// [`Float16::unpack`].
-pub(crate) fn unpack(isa: Avx2, format: Float16, packed: &[f32], out: &mut [f32]) {
+pub(crate) fn unpack_avx2(isa: Avx2, format: Float16, packed: &[f32], out: &mut [f32]) {
     // SAFETY: an Avx2 proves AVX2 and F16C.
     unsafe {
         match format {
@@ -22,7 +22,7 @@ pub(crate) fn unpack(isa: Avx2, format: Float16, packed: &[f32], out: &mut [f32]
 }
 
 /// [`Float16::pack`].
-pub(crate) fn pack(isa: Avx2, format: Float16, weights: &[f32], chance: u64, packed: &mut [f32]) {
+pub(crate) fn pack_avx2(isa: Avx2, format: Float16, weights: &[f32], chance: u64, packed: &mut [f32]) {
     // SAFETY: an Avx2 proves AVX2 and F16C.
     unsafe {
         match format {
@@ -34,7 +34,7 @@ pub(crate) fn pack(isa: Avx2, format: Float16, weights: &[f32], chance: u64, pac
     }
 }
 
-/// [`pack`] of f16. Weights beyond their range are rare, so the oracle packs a row that has one.
+/// [`pack_avx2`] of f16. Weights beyond their range are rare, so the oracle packs a row that has one.
 #[target_feature(enable = "avx2,f16c")]
 fn pack_f16(isa: Avx2, weights: &[f32], chance: u64, packed: &mut [f32]) {
     let mut largest = _mm256_setzero_si256();
@@ -83,12 +83,12 @@ fn pack_by(
     let mut seeds = _mm256_mullo_epi32(ids, _mm256_set1_epi32(SPREAD as i32));
     seeds = _mm256_add_epi32(seeds, _mm256_set1_epi32((chance ^ chance >> 32) as i32));
     for ((packed, lower), upper) in blocks.zip(upper_blocks) {
-        let block = halves(load(isa, lower), load(isa, upper), random_bits(seeds));
+        let block = halves(load(isa, lower), load(isa, upper), random_lanes(seeds));
         store(isa, _mm256_castsi256_ps(block), packed);
         seeds = _mm256_add_epi32(seeds, _mm256_set1_epi32(SPREAD.wrapping_mul(BLOCK as u32) as i32));
     }
     if done < packed.len() {
-        let block = halves(load(isa, &lower[done..]), load(isa, upper_rest), random_bits(seeds));
+        let block = halves(load(isa, &lower[done..]), load(isa, upper_rest), random_lanes(seeds));
         store(isa, _mm256_castsi256_ps(block), &mut packed[done..]);
     }
 }
@@ -122,7 +122,7 @@ fn store(isa: Avx2, lanes: __m256, to: &mut [f32]) {
 /// The random bits of eight floats ([`float16::random_bits`]).
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn random_bits(mut x: __m256i) -> __m256i {
+fn random_lanes(mut x: __m256i) -> __m256i {
     let [first, second] = float16::MIX.map(|factor| _mm256_set1_epi32(factor as i32));
     x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 16)), first);
     x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 15)), second);
@@ -149,7 +149,7 @@ fn f16_values(packed: __m256i) -> (__m256, __m256) {
 /// [`float16::rounded_bf16`] in the upper halves of the lanes. The lower halves are not 0.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn rounded_bf16(weights: __m256i, add: __m256i) -> __m256i {
+fn rounded_bf16_lanes(weights: __m256i, add: __m256i) -> __m256i {
     let magnitudes = _mm256_and_si256(weights, _mm256_set1_epi32(i32::MAX));
     let fixed = _mm256_cmpgt_epi32(magnitudes, _mm256_set1_epi32(float16::LARGEST_BF16 as i32 - 1));
     _mm256_add_epi32(weights, _mm256_andnot_si256(fixed, add))
@@ -158,15 +158,15 @@ fn rounded_bf16(weights: __m256i, add: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn bf16_halves(lower: __m256i, upper: __m256i, random: __m256i) -> __m256i {
-    let low = rounded_bf16(lower, _mm256_and_si256(random, _mm256_set1_epi32(0xffff)));
-    let high = rounded_bf16(upper, _mm256_srli_epi32(random, 16));
+    let low = rounded_bf16_lanes(lower, _mm256_and_si256(random, _mm256_set1_epi32(0xffff)));
+    let high = rounded_bf16_lanes(upper, _mm256_srli_epi32(random, 16));
     _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0b1010_1010)
 }
 
 /// [`float16::chance_f16`] of eight weights in the range of f16, as eight numbers of 16 bits. `random` is below 2^13.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn rounded_f16(weights: __m256i, random: __m256i) -> __m128i {
+fn rounded_f16_lanes(weights: __m256i, random: __m256i) -> __m128i {
     // The distance between two f16 follows from the exponent. It stays that of 2^-14 below it.
     let exponents = _mm256_and_si256(weights, _mm256_set1_epi32(0x7f80_0000));
     let powers = _mm256_max_epi32(exponents, _mm256_set1_epi32(float16::SMALLEST_NORMAL as i32));
@@ -186,7 +186,8 @@ fn f16_halves(lower: __m256i, upper: __m256i, random: __m256i, largest: &mut __m
     let magnitude = _mm256_set1_epi32(i32::MAX);
     *largest = _mm256_max_epi32(*largest, _mm256_and_si256(lower, magnitude));
     *largest = _mm256_max_epi32(*largest, _mm256_and_si256(upper, magnitude));
-    let low = rounded_f16(lower, _mm256_and_si256(_mm256_srli_epi32(random, 3), _mm256_set1_epi32(0x1fff)));
-    let high = rounded_f16(upper, _mm256_srli_epi32(random, 19));
+    let low =
+        rounded_f16_lanes(lower, _mm256_and_si256(_mm256_srli_epi32(random, 3), _mm256_set1_epi32(0x1fff)));
+    let high = rounded_f16_lanes(upper, _mm256_srli_epi32(random, 19));
     _mm256_or_si256(_mm256_cvtepu16_epi32(low), _mm256_slli_epi32(_mm256_cvtepu16_epi32(high), 16))
 }

@@ -260,7 +260,7 @@ impl Cluster {
     pub fn until_taken_by(&self, place: u32, before: usize) -> usize {
         let coordinator = self.remote_coordinator(&Transports::new(), &None);
         let taken = || {
-            let known = gannet::backups::place(&*coordinator, "default", place).ok()??;
+            let known = gannet::backups::place_status(&*coordinator, "default", place).ok()??;
             (known.ready && known.owner != self.hosts[before]).then_some(known.owner)
         };
         let end = Instant::now() + Duration::from_secs(60);

@@ -157,7 +157,7 @@ impl Transports {
     /// Begins a session over shared memory, if the server is on this host.
     fn begin_shm(&self, addr: &str) -> Result<ShmStream, NetError> {
         let candidates: Vec<SocketAddr> = self.tcp.names().known(addr)?;
-        let stream = shm::begin(addr, &candidates, self.token);
+        let stream = shm::begin_shm(addr, &candidates, self.token);
         stream.map_err(|source| match source.mends() {
             true => NetError::Connect { addr: addr.to_owned(), source: source.io() },
             false => NetError::Shm { addr: addr.to_owned(), source },

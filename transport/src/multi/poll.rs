@@ -10,7 +10,7 @@ use super::stream::{MultiStream, StreamKind};
 use crate::error::NetError;
 use crate::limits::MEMORY_POLL_TIME;
 use crate::net::{Event, Poll, Waker};
-use crate::shm::{ShmSession, WokenSessions, lock};
+use crate::shm::{ShmSession, WokenSessions, lock_of_session};
 use crate::tcp::{TcpPoll, TcpWaker, WatchedDescriptor};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ impl MultiPoll {
 
     /// Marks the sessions that their own streams have woken as awake.
     fn take_woken(&mut self) {
-        for number in std::mem::take(&mut *lock(&self.woken)) {
+        for number in std::mem::take(&mut *lock_of_session(&self.woken)) {
             if !self.awake.contains(&number) {
                 self.awake.push(number);
             }

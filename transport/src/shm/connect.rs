@@ -23,7 +23,7 @@ use std::time::Instant;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-fn name(addr: SocketAddr) -> Result<SocketAddrUnix, Errno> {
+fn socket_name(addr: SocketAddr) -> Result<SocketAddrUnix, Errno> {
     // The name does not contain the scope of a link-local address.
     let addr = SocketAddr::new(addr.ip(), addr.port());
     SocketAddrUnix::new_abstract_name(format!("gannet/{addr}").as_bytes())
@@ -55,7 +55,7 @@ pub(super) fn other_end<Fd: AsFd>(socket: Fd) -> Result<(u32, i32), ShmError> {
 
 /// The names under which a server of this host may listen for this address, including those of servers that
 /// listen on all addresses.
-fn names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+fn socket_names(addr: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     std::iter::once(addr).chain(all.map(|ip| SocketAddr::new(ip, addr.port())))
 }
@@ -75,14 +75,15 @@ fn is_own(ip: IpAddr) -> bool {
 /// Begins a session with the server at the first of these addresses where one listens. With `anyone` the
 /// server's user does not matter, because the greeting proves more. The server's rings come later. Only
 /// addresses of this host are tried, because any process here can take the name of another machine's address.
-pub(crate) fn begin(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Result<ShmStream, ShmError> {
+pub(crate) fn begin_shm(addr: &str, candidates: &[SocketAddr], anyone: bool) -> Result<ShmStream, ShmError> {
     let own: Vec<SocketAddr> = candidates.iter().copied().filter(|addr| is_own(addr.ip())).collect();
     if own.is_empty() {
         return Err(ShmError::Elsewhere);
     }
-    for candidate in own.into_iter().flat_map(names) {
+    for candidate in own.into_iter().flat_map(socket_names) {
         let socket = socket()?;
-        let name = name(candidate).map_err(|error| ShmError::System("name a control socket", error))?;
+        let name =
+            socket_name(candidate).map_err(|error| ShmError::System("name a control socket", error))?;
         match retry_on_intr(|| rustix::net::connect(&socket, &name)) {
             Ok(()) => {}
             Err(Errno::CONNREFUSED | Errno::NOENT) => continue,
@@ -121,7 +122,7 @@ impl ShmListener {
     /// Listens under the name of a server's address.
     pub(crate) fn new(addr: SocketAddr, anyone: bool) -> Result<ShmListener, ShmError> {
         let socket = socket()?;
-        name(addr)
+        socket_name(addr)
             .and_then(|name| rustix::net::bind(&socket, &name))
             .and_then(|()| rustix::net::listen(&socket, BACKLOG as i32))
             .map_err(|error| match error {
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn another_user_is_refused_by_both_sides_in_words() {
         let (mut listener, addr, _port) = listen(false);
-        let Some(error) = as_nobody(|| begin("here", &[addr], false).unwrap_err()) else { return };
+        let Some(error) = as_nobody(|| begin_shm("here", &[addr], false).unwrap_err()) else { return };
         let text = error.to_string();
         let says = ["server", "user 0", "user 65534", "same user", "--token-file"];
         assert!(says.iter().all(|word| text.contains(word)) && !error.mends(), "{text}");
@@ -239,7 +240,7 @@ mod tests {
         // A worker that does not check the user itself gets a refusal.
         let raw = as_nobody(|| {
             let socket = socket().unwrap();
-            rustix::net::connect(&socket, &name(addr).unwrap()).unwrap();
+            rustix::net::connect(&socket, &socket_name(addr).unwrap()).unwrap();
             socket
         });
         assert!(listener.accept().unwrap().is_none(), "it was let in");
@@ -259,7 +260,7 @@ mod tests {
     #[test]
     fn a_token_opens_it_to_other_users() {
         let (mut listener, addr, _port) = listen(true);
-        let Some(mut worker) = as_nobody(|| begin("here", &[addr], true).unwrap()) else { return };
+        let Some(mut worker) = as_nobody(|| begin_shm("here", &[addr], true).unwrap()) else { return };
         let mut server = listener.accept().unwrap().expect("let in");
         let hello = [std::io::IoSlice::new(b"hello")];
         assert_eq!(server.send(&hello).unwrap(), Some(5));
@@ -272,14 +273,14 @@ mod tests {
     fn a_server_is_found_under_its_own_address_and_under_all_of_this_hosts() {
         let port = |listener: &std::net::TcpListener| listener.local_addr().unwrap().port();
         let (_own, addr, _port) = listen(false);
-        assert!(begin("here", &[addr], false).is_ok());
+        assert!(begin_shm("here", &[addr], false).is_ok());
         assert!(matches!(
-            begin("here", &[SocketAddr::new([127, 0, 0, 9].into(), addr.port())], false),
+            begin_shm("here", &[SocketAddr::new([127, 0, 0, 9].into(), addr.port())], false),
             Err(ShmError::Absent)
         ));
         let everywhere = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         let _all = ShmListener::new(everywhere.local_addr().unwrap(), false).unwrap();
-        let here = |ip: [u8; 4]| begin("here", &[SocketAddr::new(ip.into(), port(&everywhere))], false);
+        let here = |ip: [u8; 4]| begin_shm("here", &[SocketAddr::new(ip.into(), port(&everywhere))], false);
         assert!(here([127, 0, 0, 1]).is_ok() && here([127, 0, 0, 9]).is_ok());
         // Addresses reserved for documentation do not belong to this host, whichever process uses their names here.
         let far = SocketAddr::new([192, 0, 2, 1].into(), port(&everywhere));
@@ -303,7 +304,7 @@ mod tests {
             (whole, sealed, RING_BYTES as u64 + 8, "rings of"),
         ] {
             let (mut listener, addr, _port) = listen(false);
-            let worker = begin("here", &[addr], false).unwrap();
+            let worker = begin_shm("here", &[addr], false).unwrap();
             let file = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
             ftruncate(&file, bytes).unwrap();
             fcntl_add_seals(&file, seals).unwrap();
@@ -317,7 +318,7 @@ mod tests {
         }
         // A file on a disk, which its owner can shrink at any time.
         let (listener, addr, _port) = listen(false);
-        let mut worker = begin("here", &[addr], false).unwrap();
+        let mut worker = begin_shm("here", &[addr], false).unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(whole).unwrap();
         let socket = rustix::net::accept_with(&*listener.socket, FLAGS).unwrap();
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn files_go_one_way_in_order_before_what_is_sent_behind_them() {
         let (mut listener, addr, _port) = listen(false);
-        let mut worker = begin("here", &[addr], false).unwrap();
+        let mut worker = begin_shm("here", &[addr], false).unwrap();
         let mut server = listener.accept().unwrap().unwrap();
         let file = |text: &str| {
             let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

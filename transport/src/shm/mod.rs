@@ -25,11 +25,11 @@ mod ring;
 mod session;
 mod stream;
 
-pub(crate) use connect::{ShmListener, begin};
+pub(crate) use connect::{ShmListener, begin_shm};
 pub use error::ShmError;
 #[cfg(any(test, feature = "test-support"))]
 #[doc(hidden)]
 pub use hostile::rewritten;
 pub use ring::RingError;
-pub(crate) use session::{ShmSession, WokenSessions, lock};
+pub(crate) use session::{ShmSession, WokenSessions, lock_of_session};
 pub use stream::ShmStream;

@@ -46,7 +46,7 @@ pub(super) fn send_rings<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>, ring_bytes:
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&[RINGS, VERSION]);
     bytes[8..].copy_from_slice(&(ring_bytes as u64).to_le_bytes());
-    send(socket, &bytes, Some(file))
+    send_packet(socket, &bytes, Some(file))
 }
 
 /// The only packet of a session that is refused.
@@ -54,21 +54,21 @@ pub(super) fn send_refusal<Fd: AsFd>(socket: Fd, why: &str) -> Result<(), Errno>
     let end = (0..=why.len().min(PACKET_BYTES_MAX - 1)).rev().find(|&end| why.is_char_boundary(end));
     let mut bytes = vec![REFUSED];
     bytes.extend_from_slice(&why.as_bytes()[..end.unwrap_or(0)]);
-    send(socket, &bytes, None)
+    send_packet(socket, &bytes, None)
 }
 
 /// Wakes the peer.
 pub(super) fn send_wake_up<Fd: AsFd>(socket: Fd) -> Result<(), Errno> {
-    send(socket, &[WAKE_UP], None)
+    send_packet(socket, &[WAKE_UP], None)
 }
 
 /// Sends an open file.
 pub(super) fn send_file<Fd: AsFd>(socket: Fd, file: BorrowedFd<'_>) -> Result<(), Errno> {
-    send(socket, &[FILE], Some(file))
+    send_packet(socket, &[FILE], Some(file))
 }
 
 /// Sends with flags of this call only: the peer could change the flags of a shared descriptor, such as an eventfd.
-fn send<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+fn send_packet<Fd: AsFd>(socket: Fd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();

@@ -134,9 +134,9 @@ impl ShmSession {
     /// Makes the poll check the session again, because its state has changed.
     fn mark_woken(&self) {
         if !self.wake()
-            && let Some((woken, number)) = &*lock(&self.watcher)
+            && let Some((woken, number)) = &*lock_of_session(&self.watcher)
         {
-            lock(woken).push(*number);
+            lock_of_session(woken).push(*number);
         }
     }
 
@@ -159,7 +159,7 @@ impl ShmSession {
     }
 
     pub(super) fn take_given(&self) -> Option<OwnedFd> {
-        lock(&self.files).pop_front()
+        lock_of_session(&self.files).pop_front()
     }
 
     /// As [`ShmSession::drain`], for the stream. It makes the poll check the session, because the poll does not
@@ -206,7 +206,7 @@ impl ShmSession {
             }
             Packet::Refused(why) if !is_open && self.side == ShmSide::Worker => Err(ShmError::Refused(why)),
             Packet::File(file) if is_open && self.side == ShmSide::Worker => {
-                let mut files = lock(&self.files);
+                let mut files = lock_of_session(&self.files);
                 if files.len() == GIVEN_FILES_MAX {
                     return Err(ShmError::Packet("too many files wait to be taken"));
                 }
@@ -274,7 +274,7 @@ impl ShmSession {
 
     /// A poll begins to watch the session under this number. Its first check reports the present state.
     pub(crate) fn begin_watch(&self, woken: &Arc<WokenSessions>, number: u32) {
-        *lock(&self.watcher) = Some((woken.clone(), number));
+        *lock_of_session(&self.watcher) = Some((woken.clone(), number));
         self.awake.store(true, Relaxed);
         // No position has this value.
         self.known_tail.store(u64::MAX, Relaxed);
@@ -283,7 +283,7 @@ impl ShmSession {
 
     /// The poll stops watching.
     pub(crate) fn end_watch(&self) {
-        *lock(&self.watcher) = None;
+        *lock_of_session(&self.watcher) = None;
     }
 
     /// The stream is dropped. The other side learns this at once, even if the poll still refers to the session.
@@ -298,7 +298,7 @@ impl ShmSession {
 }
 
 /// Only one thread uses the mutex at a time, so nobody waits for it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_of_session<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connects to the first of the name's addresses that answers.
-pub(super) fn connect(
+pub(super) fn connect_tcp(
     addr: &str,
     timeout: Duration,
     names: &Resolver,
@@ -34,7 +34,7 @@ pub(super) fn connect(
         }
         let remote = checksums || is_open(&candidate, tls.is_some());
         let connected = net::TcpStream::connect_timeout(&candidate, left)
-            .and_then(|socket| prepare(socket, addr.into(), remote));
+            .and_then(|socket| prepare_socket(socket, addr.into(), remote));
         let mut stream = match connected {
             Ok(stream) => stream,
             Err(error) => {
@@ -88,7 +88,7 @@ fn is_open(addr: &SocketAddr, tls: bool) -> bool {
 }
 
 /// Begins to connect to one of the name's addresses. The socket reports the outcome later.
-pub(super) fn begin(
+pub(super) fn begin_tcp(
     addr: &str,
     attempt: usize,
     names: &Resolver,
@@ -109,7 +109,7 @@ pub(super) fn begin(
         })
         .map_err(|error| failed(error.into()))?;
     let remote = checksums || is_open(candidate, tls.is_some());
-    let mut stream = prepare(socket, addr.into(), remote).map_err(failed)?;
+    let mut stream = prepare_socket(socket, addr.into(), remote).map_err(failed)?;
     if let Some(tls) = tls {
         stream.begin_tls(TlsSession::client(tls, addr).map_err(|source| not_in_tls(addr, source))?);
     }
@@ -122,7 +122,7 @@ pub(crate) fn resolve(addr: &str) -> Result<Vec<SocketAddr>, NetError> {
     resolved.map_err(|source| NetError::Address { addr: addr.to_owned(), source })
 }
 
-fn prepare(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> io::Result<TcpStream> {
+fn prepare_socket(socket: net::TcpStream, peer: Arc<str>, remote: bool) -> io::Result<TcpStream> {
     socket.set_nonblocking(true)?;
     socket.set_nodelay(true)?;
     watch_over(&socket)?;
@@ -187,7 +187,7 @@ impl Listener for TcpListener {
             match self.socket.accept() {
                 Ok((socket, peer)) => {
                     let remote = self.checksums || is_open(&peer, self.tls.is_some());
-                    match prepare(socket, peer.to_string().into(), remote)
+                    match prepare_socket(socket, peer.to_string().into(), remote)
                         .and_then(|stream| self.protect(stream))
                     {
                         Ok(stream) => return Ok(Some(stream)),

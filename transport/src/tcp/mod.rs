@@ -138,11 +138,11 @@ impl Net for Tcp {
     type Waker = TcpWaker;
 
     fn connect(&self, addr: &str, timeout: Duration) -> Result<TcpStream, NetError> {
-        connect::connect(addr, timeout, &self.names, self.checksums, self.tls_client.as_ref())
+        connect::connect_tcp(addr, timeout, &self.names, self.checksums, self.tls_client.as_ref())
     }
 
     fn begin_connect(&self, addr: &str, attempt: usize) -> Result<TcpStream, NetError> {
-        connect::begin(addr, attempt, &self.names, self.checksums, self.tls_client.as_ref())
+        connect::begin_tcp(addr, attempt, &self.names, self.checksums, self.tls_client.as_ref())
     }
 
     fn listen(&self, addr: &str) -> Result<TcpListener, NetError> {

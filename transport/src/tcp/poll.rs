@@ -95,11 +95,11 @@ impl TcpPoll {
         if let (WatchKind::Epoll(epoll), WatchedDescriptor::Epoll(descriptor)) = (&self.kind, &watched) {
             epoll.remove(&**descriptor)?;
         }
-        watched.leave().map_err(failed("stop watching a descriptor"))
+        watched.leave().map_err(poll_failed("stop watching a descriptor"))
     }
 }
 
-fn failed(what: &'static str) -> impl Fn(io::Error) -> NetError {
+fn poll_failed(what: &'static str) -> impl Fn(io::Error) -> NetError {
     move |source| NetError::System { what, source }
 }
 
@@ -111,7 +111,7 @@ impl Poll for TcpPoll {
     fn add(&mut self, stream: &TcpStream, token: u64) -> Result<(), NetError> {
         assert_ne!(token, WAKE, "this token is the poll's own");
         // If the stream was attached to another poll's ring, these bytes come from there.
-        let early = stream.leave().map_err(failed("watch a socket"))?;
+        let early = stream.leave().map_err(poll_failed("watch a socket"))?;
         match &self.kind {
             WatchKind::Epoll(epoll) => {
                 stream.keep_early(early);
@@ -128,7 +128,7 @@ impl Poll for TcpPoll {
         match &self.kind {
             WatchKind::Epoll(epoll) => epoll.remove(&*stream.socket),
             WatchKind::Uring(_) => {
-                stream.keep_early(stream.leave().map_err(failed("stop watching a socket"))?);
+                stream.keep_early(stream.leave().map_err(poll_failed("stop watching a socket"))?);
                 Ok(())
             }
         }
@@ -152,7 +152,7 @@ impl Poll for TcpPoll {
     fn submit(&mut self) -> Result<(), NetError> {
         match &self.kind {
             WatchKind::Epoll(_) => Ok(()),
-            WatchKind::Uring(ring) => ring.submit().map_err(failed("send through io_uring")),
+            WatchKind::Uring(ring) => ring.submit().map_err(poll_failed("send through io_uring")),
         }
     }
 
@@ -160,7 +160,7 @@ impl Poll for TcpPoll {
         events.clear();
         match &self.kind {
             WatchKind::Epoll(epoll) => epoll.wait(timeout, events),
-            WatchKind::Uring(ring) => ring.wait(timeout, events).map_err(failed("wait for sockets")),
+            WatchKind::Uring(ring) => ring.wait(timeout, events).map_err(poll_failed("wait for sockets")),
         }
     }
 }

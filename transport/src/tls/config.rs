@@ -139,7 +139,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn certificates(flag: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let bytes = read(flag, path)?;
+    let bytes = read_pem_file(flag, path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let all = all.map_err(|error| not_pem(flag, path, &error))?;
     if all.is_empty() {
@@ -163,7 +163,7 @@ fn authorities(flag: &'static str, path: &Path) -> Result<RootCertStore, TlsFile
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
     let flag = "--tls-key";
-    match PrivateKeyDer::from_pem_slice(&read(flag, path)?) {
+    match PrivateKeyDer::from_pem_slice(&read_pem_file(flag, path)?) {
         Ok(key) => Ok(key),
         Err(pem::Error::NoItemsFound) => {
             let (path, what, label) = (path.to_owned(), "private key without a passphrase", "PRIVATE KEY");
@@ -173,7 +173,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
     }
 }
 
-fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
+fn read_pem_file(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsFileError> {
     let failed = |source| TlsFileError::Read { flag, path: path.to_owned(), source };
     // Checked before the file is opened, because opening a pipe would wait for a writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {

@@ -39,22 +39,22 @@ impl UringPoll {
         early: Vec<u8>,
         is_listener: bool,
     ) -> Registration {
-        let at = lock(&self.0).register(socket, token, early, is_listener);
+        let at = lock_driver(&self.0).register(socket, token, early, is_listener);
         Registration { driver: self.0.clone(), at: Some(at) }
     }
 
     pub(crate) fn submit(&self) -> io::Result<()> {
-        lock(&self.0).submit()
+        lock_driver(&self.0).submit()
     }
 
     pub(crate) fn wait(&self, timeout: Duration, events: &mut Vec<Event>) -> io::Result<()> {
-        lock(&self.0).wait(timeout, events)
+        lock_driver(&self.0).wait(timeout, events)
     }
 }
 
 impl Drop for UringPoll {
     fn drop(&mut self) {
-        lock(&self.0).close();
+        lock_driver(&self.0).close();
     }
 }
 
@@ -66,21 +66,21 @@ pub(crate) struct Registration {
 
 impl Registration {
     pub(crate) fn recv(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
-        lock(&self.driver).recv(self.at(), slices)
+        lock_driver(&self.driver).recv(self.at(), slices)
     }
 
     pub(crate) fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        lock(&self.driver).send(self.at(), slices)
+        lock_driver(&self.driver).send(self.at(), slices)
     }
 
     /// Requests the next event. Call it when an accept found nothing more.
     pub(crate) fn want_more(&self) {
-        lock(&self.driver).want_more(self.at());
+        lock_driver(&self.driver).want_more(self.at());
     }
 
     /// Detaches from the ring. Returns the bytes that arrived and were not read.
     pub(crate) fn leave(mut self) -> io::Result<Vec<u8>> {
-        let left = lock(&self.driver).leave(self.at());
+        let left = lock_driver(&self.driver).leave(self.at());
         if left.is_ok() {
             self.at = None;
         }
@@ -101,13 +101,13 @@ impl std::fmt::Debug for Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(at) = self.at {
-            lock(&self.driver).deregister(at);
+            lock_driver(&self.driver).deregister(at);
         }
     }
 }
 
 /// Only one thread uses the driver, so the lock is free. The exception is a drop on another thread, which waits
 /// until the current wait ends.
-fn lock(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
+fn lock_driver(driver: &Mutex<Driver>) -> MutexGuard<'_, Driver> {
     driver.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -197,7 +197,7 @@ impl VerbsSession {
                 }
                 CmEvent::Failed { what, status } => {
                     let kind = io::ErrorKind::HostUnreachable;
-                    return Err(io::Error::new(kind, format!("{} ({status})", in_words(&what))));
+                    return Err(io::Error::new(kind, format!("{} ({status})", event_in_words(&what))));
                 }
             }
         }
@@ -251,7 +251,7 @@ fn rejected(status: i32, private_data: &[u8]) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionRefused, text)
 }
 
-fn in_words(event: &str) -> String {
+fn event_in_words(event: &str) -> String {
     match event {
         "RDMA_CM_EVENT_ADDR_ERROR" => "no RDMA device of this host reaches it".to_owned(),
         "RDMA_CM_EVENT_ROUTE_ERROR" => "no route to it over RDMA".to_owned(),

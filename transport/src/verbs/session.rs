@@ -172,7 +172,7 @@ impl VerbsSession {
             (self.refused, self.edges.writable) = (false, true);
         }
         match (reaped, posted) {
-            (Err(failed), _) => self.end(kind_of(&failed), format!("a work request failed: {failed}")),
+            (Err(failed), _) => self.end(error_kind_of(&failed), format!("a work request failed: {failed}")),
             (Ok(_), Err(error)) => self.end(error.kind(), format!("cannot post a receive: {error}")),
             (Ok(_), Ok(())) if ended => self.close(),
             _ => self.return_credit(),
@@ -202,7 +202,7 @@ impl VerbsSession {
 
     pub(crate) fn recv(&mut self, slices: &mut [IoSliceMut<'_>], watched: bool) -> io::Result<Option<usize>> {
         self.reap();
-        let got = self.flow.as_mut().map_or(0, |flow| read(flow, slices));
+        let got = self.flow.as_mut().map_or(0, |flow| read_arrived(flow, slices));
         if got > 0 {
             self.edges.readable &= self.flow.as_ref().is_some_and(|flow| !flow.into.is_empty());
             if self.ended.is_none() {
@@ -307,7 +307,7 @@ impl Drop for VerbsSession {
     }
 }
 
-fn kind_of(failed: &FailedWork) -> io::ErrorKind {
+fn error_kind_of(failed: &FailedWork) -> io::ErrorKind {
     match failed {
         FailedWork::Garbage(_) | FailedWork::Opcode(_) => io::ErrorKind::InvalidData,
         _ => io::ErrorKind::ConnectionAborted,
@@ -315,7 +315,7 @@ fn kind_of(failed: &FailedWork) -> io::ErrorKind {
 }
 
 /// Copies out the bytes that have arrived.
-fn read(flow: &mut Flow, slices: &mut [IoSliceMut<'_>]) -> usize {
+fn read_arrived(flow: &mut Flow, slices: &mut [IoSliceMut<'_>]) -> usize {
     let mut got = 0;
     for slice in slices {
         let mut done = 0;

@@ -48,13 +48,13 @@ pub struct RowFileHead {
     pub kind: RowFileKind,
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn head_word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     word.map_or(0, u32::from_le_bytes)
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word(bytes, at)) | u64::from(word(bytes, at + 4)) << 32
+fn head_long(bytes: &[u8], at: usize) -> u64 {
+    u64::from(head_word(bytes, at)) | u64::from(head_word(bytes, at + 4)) << 32
 }
 
 impl RowFileHead {
@@ -87,23 +87,23 @@ impl RowFileHead {
         if bytes[..8] != *MAGIC {
             return Err("this is not a row file of a checkpoint".into());
         }
-        if word(bytes, 8) != VERSION {
-            let version = word(bytes, 8);
+        if head_word(bytes, 8) != VERSION {
+            let version = head_word(bytes, 8);
             return Err(format!("its version is {version}, but this version of gannet reads {VERSION}"));
         }
         let crc = crc32c::crc32c(&bytes[..60]);
-        if word(bytes, 60) != crc {
+        if head_word(bytes, 60) != crc {
             return Err("the checksum of its head is wrong".into());
         }
-        let kind = match word(bytes, 12) {
+        let kind = match head_word(bytes, 12) {
             0 => RowFileKind::Full,
             1 => RowFileKind::Increment,
             other => return Err(format!("its kind is {other}, which is none")),
         };
         let mut uid = TableUid::NONE;
         uid.0.copy_from_slice(&bytes[40..56]);
-        let (table, shard) = (word(bytes, 16), word(bytes, 20));
-        let (shards, floats, number) = (word(bytes, 24), word(bytes, 28), long(bytes, 32));
+        let (table, shard) = (head_word(bytes, 16), head_word(bytes, 20));
+        let (shards, floats, number) = (head_word(bytes, 24), head_word(bytes, 28), head_long(bytes, 32));
         let sound = shards.is_power_of_two() && shards <= SHARDS_MAX && shard < shards;
         if !sound || floats == 0 || floats > FLOATS_MAX {
             return Err(format!("its head says shard {shard} of {shards} and {floats} floats a row"));
@@ -183,20 +183,21 @@ impl BlockHead {
     /// The head of the block at `place`, whose numbers fit each other and `file`.
     pub(crate) fn decode(
         bytes: &[u8; BLOCK_HEAD_BYTES],
-        (file, file_crc): (&RowFileHead, u32),
+        file: &RowFileHead,
+        file_crc: u32,
         place: u32,
     ) -> Result<BlockHead, String> {
-        if word(bytes, 28) != crc32c::crc32c_append(file_crc, &bytes[..28]) {
+        if head_word(bytes, 28) != crc32c::crc32c_append(file_crc, &bytes[..28]) {
             return Err("the checksum of the block's head is wrong".into());
         }
-        let kind = match word(bytes, 0) {
+        let kind = match head_word(bytes, 0) {
             1 => BlockKind::Rows,
             2 => BlockKind::Deletions,
             3 => BlockKind::Sketch,
             4 => BlockKind::End,
             other => return Err(format!("the block's kind is {other}, which is none")),
         };
-        let [count, raw, stored, crc, own] = [4, 8, 12, 16, 20].map(|at| word(bytes, at));
+        let [count, raw, stored, crc, own] = [4, 8, 12, 16, 20].map(|at| head_word(bytes, at));
         let head = BlockHead { kind, count, raw, stored, crc, place };
         if own != place {
             return Err(format!("block {own} stands where block {place} belongs"));

@@ -110,7 +110,7 @@ impl<R: Read> RowFileReader<R> {
         }
         let mut bytes = [0; BLOCK_HEAD_BYTES];
         self.fill(&mut bytes)?;
-        let head = BlockHead::decode(&bytes, (&self.head, self.head_crc), self.place);
+        let head = BlockHead::decode(&bytes, &self.head, self.head_crc, self.place);
         let head = head.map_err(|why| self.damaged_block(&why))?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
         self.payload(&head)?;

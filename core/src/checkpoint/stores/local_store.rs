@@ -109,7 +109,7 @@ impl CheckpointStore for LocalStore {
     }
 
     fn open(&self, folder: &str, name: &str) -> io::Result<OpenedFile> {
-        let file = own_files::open(&self.path.join(folder).join(name))?;
+        let file = own_files::open_regular(&self.path.join(folder).join(name))?;
         // The system then reads further ahead. A filesystem that does not know this reads as it does.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(OpenedFile { bytes: file.metadata()?.len(), input: Box::new(file) })
@@ -119,17 +119,17 @@ impl CheckpointStore for LocalStore {
         let folder = self.path.join(folder);
         let path = folder.join(name);
         if std::fs::symlink_metadata(&path).is_ok() {
-            return match own_files::read(&path)?.as_deref() == Some(bytes) {
+            return match own_files::read_whole(&path)?.as_deref() == Some(bytes) {
                 true => durability::folder(&folder).and_then(|()| self.sync_folders()),
                 false => Err(own_files::in_the_way(&path)),
             };
         }
         let new = folder.join(format!("{name}{NEW}"));
-        let mut file = own_files::make(&new, &bytes[..bytes.len().min(BEGINNING_BYTES)])?;
+        let mut file = own_files::make_own(&new, &bytes[..bytes.len().min(BEGINNING_BYTES)])?;
         crate::kill_point!();
         file.write_all(bytes)?;
         crate::kill_point!();
-        sync(&file)?;
+        sync_own_file(&file)?;
         own_files::rename_new(&new, &path)?;
         crate::kill_point!();
         durability::folder(&folder)?;
@@ -165,7 +165,7 @@ impl CheckpointStore for LocalStore {
 
     fn remove_folder(&self, folder: &str) -> io::Result<()> {
         let folder = self.path.join(folder);
-        own_files::remove(&folder.join(MARK), &[MARK_BYTES])?;
+        own_files::remove_own(&folder.join(MARK), &[MARK_BYTES])?;
         crate::kill_point!();
         own_files::remove_folder(&folder)?;
         crate::kill_point!();
@@ -211,7 +211,7 @@ impl StoreWriter for LocalWriter {
                 let written = write_all(&file, bytes)?;
                 (LocalWriter::Plain(file), written)
             }
-            LocalWriter::Ended(_) | LocalWriter::GivenUp => return Err(given_up()),
+            LocalWriter::Ended(_) | LocalWriter::GivenUp => return Err(upload_given_up()),
         };
         *self = next;
         crate::kill_point!();
@@ -228,15 +228,17 @@ impl StoreWriter for LocalWriter {
 
     fn finish(self: Box<Self>) -> io::Result<()> {
         match *self {
-            LocalWriter::Ended(file) => sync(&file),
-            LocalWriter::Begun(file) | LocalWriter::First(file, _) | LocalWriter::Plain(file) => sync(&file),
-            LocalWriter::Ring(ring) => sync(&*ring.finish()?),
-            LocalWriter::GivenUp => Err(given_up()),
+            LocalWriter::Ended(file) => sync_own_file(&file),
+            LocalWriter::Begun(file) | LocalWriter::First(file, _) | LocalWriter::Plain(file) => {
+                sync_own_file(&file)
+            }
+            LocalWriter::Ring(ring) => sync_own_file(&*ring.finish()?),
+            LocalWriter::GivenUp => Err(upload_given_up()),
         }
     }
 }
 
-fn given_up() -> io::Error {
+fn upload_given_up() -> io::Error {
     io::Error::other("the file has ended, or was given up after an earlier error")
 }
 
@@ -247,7 +249,7 @@ fn write_all(mut file: &File, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
 }
 
 /// Syncs a file.
-fn sync(file: &File) -> io::Result<()> {
+fn sync_own_file(file: &File) -> io::Result<()> {
     durability::during(&Durable::File, || file.sync_all())?;
     crate::kill_point!();
     Ok(())

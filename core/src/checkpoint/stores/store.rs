@@ -98,8 +98,8 @@ pub trait CheckpointStore: Debug + Send + Sync {
     /// The names may not be durable.
     fn sync(&self, folder: &str) -> io::Result<()>;
 
-    /// Whether [`reserve`](Self::reserve) has made a folder, or an older version of Gannet has written a checkpoint in
-    /// it. A folder of the user may have the same name.
+    /// Whether [`reserve`](Self::reserve) has made a folder, or a checkpoint is in it. A folder of the user may have
+    /// the same name.
     ///
     /// # Errors
     /// The folder cannot be read.

@@ -61,9 +61,9 @@ impl Store {
     pub fn held(&self, table: &str) -> Result<Option<HeldTable>, OpenError> {
         let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
         let mut held: Option<HeldTable> = None;
-        for number in numbers(&folder)? {
+        for number in image_numbers(&folder)? {
             let path = folder.join(image_name(number));
-            let (identity, birth, confirmed, schema) = read(&path, table)?;
+            let (identity, birth, confirmed, schema) = read_image_head(&path, table)?;
             let all = held.get_or_insert_with(|| {
                 let births = BTreeMap::new();
                 HeldTable { identity, shards: schema.shards, confirmed: false, births }
@@ -95,8 +95,8 @@ impl Store {
     /// As for `held`.
     pub fn held_schema(&self, table: &str) -> Result<Option<Schema>, OpenError> {
         let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
-        let first = numbers(&folder)?.first().map(|number| folder.join(image_name(*number)));
-        first.map(|path| Ok(read(&path, table)?.3)).transpose()
+        let first = image_numbers(&folder)?.first().map(|number| folder.join(image_name(*number)));
+        first.map(|path| Ok(read_image_head(&path, table)?.3)).transpose()
     }
 }
 
@@ -115,13 +115,13 @@ pub fn is_data_folder(folder: &Path) -> bool {
     let is_locked = |file: File| {
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
     };
-    let is_open = own_files::open(&folder.join("LOCK")).is_ok_and(is_locked);
+    let is_open = own_files::open_regular(&folder.join("LOCK")).is_ok_and(is_locked);
     let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     is_open || entries.any(|entry| table_folder::has_images(&entry.path()))
 }
 
 /// The shards that have an image in the folder of a table, in ascending order.
-fn numbers(folder: &Path) -> Result<Vec<u32>, OpenError> {
+fn image_numbers(folder: &Path) -> Result<Vec<u32>, OpenError> {
     let io = |source| OpenError::Io { what: "reading", path: folder.into(), source };
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -138,11 +138,11 @@ fn numbers(folder: &Path) -> Result<Vec<u32>, OpenError> {
 }
 
 /// Reads an image's head: table identity, birth, whether it is confirmed, and the table's schema.
-fn read(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, Schema), OpenError> {
+fn read_image_head(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, Schema), OpenError> {
     let io = |source| OpenError::Io { what: "reading", path: path.into(), source };
     let torn = |why: String| OpenError::Torn { path: path.into(), why };
     let mut bytes = [0; CONFIRMED + 8];
-    let read = own_files::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let read = own_files::open_regular(path).and_then(|file| file.read_exact_at(&mut bytes, 0));
     match read {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let length = std::fs::metadata(path).map_err(io)?.len();

@@ -58,7 +58,7 @@ impl Store {
                     given_up.fetch_or(!go_on(all, bytes_of_all), Relaxed);
                     !given_up.load(Relaxed) && !stop.load(Relaxed)
                 };
-                let checked = checksums::check(path, &mut go_on);
+                let checked = checksums::check_checksums(path, &mut go_on);
                 let error = match checked {
                     Ok(Checked { damaged: Some(chunk), .. }) => {
                         OpenError::Damaged { path: path.clone(), at: chunk * CHUNK_BYTES as u64 }
@@ -94,7 +94,7 @@ impl Store {
         let (Some(folder), mut images) = (self.folder(), Vec::new()) else { return Ok(Vec::new()) };
         for table in self.tables() {
             let table = folder.join(table);
-            let listed = table_folder::images(&table);
+            let listed = table_folder::images_of_table(&table);
             images.extend(listed.map_err(|source| OpenError::Io { what: "listing", path: table, source })?);
         }
         Ok(images)

@@ -21,10 +21,10 @@ impl Store {
     pub fn highest_incarnation(&self, limit: u64) -> Result<Option<u64>, OpenError> {
         let Some(folder) = self.folder() else { return Ok(None) };
         let mut highest = None;
-        for image in images(folder)? {
+        for image in images_in(folder)? {
             let io =
                 |source| OpenError::Io { what: "looking for incarnations in", path: image.clone(), source };
-            let file = own_files::open(&image).map_err(io)?;
+            let file = own_files::open_regular(&image).map_err(io)?;
             highest = highest.max(highest_in(&file, limit).map_err(io)?);
         }
         Ok(highest)
@@ -32,7 +32,7 @@ impl Store {
 }
 
 /// The images of all tables of a folder.
-fn images(folder: &Path) -> Result<Vec<PathBuf>, OpenError> {
+fn images_in(folder: &Path) -> Result<Vec<PathBuf>, OpenError> {
     let entries = |path: &Path| -> Result<Vec<fs::DirEntry>, OpenError> {
         let io = |source| OpenError::Io { what: "looking for images in", path: path.into(), source };
         fs::read_dir(path).map_err(io)?.map(|entry| entry.map_err(io)).collect()

@@ -43,7 +43,7 @@ enum State {
 impl NewImages {
     /// Looks for a note in the folder.
     pub(crate) fn open(folder: &Path, boot: [u8; 16]) -> io::Result<NewImages> {
-        let state = match own_files::read(&folder.join(NOTE))? {
+        let state = match own_files::read_whole(&folder.join(NOTE))? {
             None => State::Synced,
             // The process of this boot was killed, and nobody knows which tables it has made.
             Some(of) if of == [BEGINNING, &boot].concat() => State::Noted(table_folders(folder)?),
@@ -76,7 +76,7 @@ impl NewImages {
         let note = self.folder.join(NOTE);
         let mut state = self.lock();
         if let State::Synced = *state {
-            let written = write(&note, &self.boot).and_then(|()| durability::folder(&self.folder));
+            let written = write_note(&note, &self.boot).and_then(|()| durability::folder(&self.folder));
             written.map_err(|source| OpenError::Io {
                 what: "noting new images in",
                 path: note.clone(),
@@ -112,8 +112,8 @@ impl NewImages {
             }
         }
         durability::folder(&self.folder)?;
-        table_names::sync(&self.folder)?;
-        own_files::remove(&self.folder.join(NOTE), &[BEGINNING])?;
+        table_names::sync_table_names(&self.folder)?;
+        own_files::remove_own(&self.folder.join(NOTE), &[BEGINNING])?;
         durability::folder(&self.folder)?;
         *state = State::Synced;
         Ok(())
@@ -130,9 +130,9 @@ impl Drop for NewImages {
     }
 }
 
-fn write(note: &Path, boot: &[u8]) -> io::Result<()> {
+fn write_note(note: &Path, boot: &[u8]) -> io::Result<()> {
     let new = own_files::new_name(note);
-    let mut file = own_files::make(&new, BEGINNING)?;
+    let mut file = own_files::make_own(&new, BEGINNING)?;
     file.write_all(BEGINNING)?;
     file.write_all(boot)?;
     durability::during(&Durable::Note, || file.sync_all())?;

@@ -143,7 +143,7 @@ impl Store {
     pub fn open_dir_as(path: &Path, boot: [u8; 16], growing: GrowthConfig) -> Result<Store, OpenError> {
         let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
         durability::make_folder(path).map_err(io("making the data folder"))?;
-        let locks = lock(path)?;
+        let locks = lock_data_folder(path)?;
         let filesystem = Filesystem::of(path).map_err(io("looking at the filesystem of"))?;
         if let Some((what, remedy)) = filesystem.trouble() {
             tracing::warn!(folder = %path.display(), remedy, "the data folder is on {}: {what}", filesystem.name());
@@ -303,13 +303,14 @@ impl Store {
     }
 }
 
-/// How often [`lock`] tries, and how long it waits in between: [`crate::is_data_folder`] holds the lock for a moment.
+/// How often [`lock_data_folder`] tries, and how long it waits in between: [`crate::is_data_folder`] holds the lock for
+/// a moment.
 const LOCK_TRIES: u32 = 5;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Locks a data folder: the folder itself, which nobody can exchange while it has this path, and its file LOCK, which
-/// older versions of Gannet lock.
-fn lock(path: &Path) -> Result<Vec<File>, OpenError> {
+/// Locks a data folder: the folder itself, which nobody can exchange while it has this path, and its file LOCK, by
+/// which [`crate::is_data_folder`] knows a folder that is in use.
+fn lock_data_folder(path: &Path) -> Result<Vec<File>, OpenError> {
     let io = |what| move |source| OpenError::Io { what, path: path.into(), source };
     let folder = File::open(path).map_err(io("opening"))?;
     let file = own_files::open_or_make(&path.join("LOCK")).map_err(io("opening LOCK in"))?;

@@ -45,7 +45,7 @@ fn owner_of(path: &Path) -> FileOwner {
 }
 
 /// The files of a table in its folder, in the order of their names. There are none if the folder does not exist.
-fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn files_of_table(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
@@ -73,7 +73,7 @@ pub(crate) fn has_images(folder: &Path) -> bool {
 }
 
 /// The images in the folder of a table, whatever their bytes, in the order of their names.
-pub(crate) fn images(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn images_of_table(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut images = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -96,8 +96,8 @@ fn is_image_name(name: &str) -> bool {
 }
 
 /// Removes the files of a table, and its folder if that leaves it empty. A link to a folder stays.
-pub(crate) fn remove(folder: &Path) -> io::Result<()> {
-    for file in files(folder)? {
+pub(crate) fn remove_table_folder(folder: &Path) -> io::Result<()> {
+    for file in files_of_table(folder)? {
         own_files::remove_listed(&file)?;
     }
     own_files::remove_folder(folder)?;
@@ -109,7 +109,7 @@ pub(crate) fn move_to(folder: &Path, to: &Path) -> io::Result<()> {
     if fs::symlink_metadata(folder).is_ok_and(|there| there.is_symlink()) {
         return own_files::rename_new(folder, to); // the rows stay where the link leads
     }
-    let files = files(folder)?;
+    let files = files_of_table(folder)?;
     if files.is_empty() {
         return Ok(());
     }

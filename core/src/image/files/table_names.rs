@@ -45,8 +45,8 @@ struct Listed {
 }
 
 impl TableNames {
-    /// Reads the list of a folder, and ends drops that were interrupted. A folder of an older version has no list: its
-    /// tables are the folders with images.
+    /// Reads the list of a folder, and ends drops that were interrupted. If there is no list, the tables are the
+    /// folders with images.
     ///
     /// # Errors
     /// A table of the list has no image any more, or the list cannot be read.
@@ -56,7 +56,7 @@ impl TableNames {
             let path = path.clone();
             move |source| OpenError::Io { what, path, source }
         };
-        let Some(bytes) = own_files::read(&path).map_err(io("reading"))? else {
+        let Some(bytes) = own_files::read_whole(&path).map_err(io("reading"))? else {
             let names = with_images(folder).map_err(io("looking for the tables of"))?;
             let mut listed = Listed { names, file: None };
             if !listed.names.is_empty() {
@@ -65,9 +65,10 @@ impl TableNames {
             return Ok(TableNames { folder: folder.into(), listed: Mutex::new(listed) });
         };
         let Lines { listed: mut names, dropped, mut is_short } =
-            parse(&bytes).map_err(|why| OpenError::Tables { path: path.clone(), why })?;
+            parse_table_names(&bytes).map_err(|why| OpenError::Tables { path: path.clone(), why })?;
         for name in &dropped {
-            table_folder::remove(&folder.join(name)).map_err(io("removing the dropped tables of"))?;
+            table_folder::remove_table_folder(&folder.join(name))
+                .map_err(io("removing the dropped tables of"))?;
         }
         let gone = names.iter().find(|name| !table_folder::has_image_names(&folder.join(name)));
         if let Some(table) = gone {
@@ -112,7 +113,7 @@ impl TableNames {
     /// `x` the drop is done: what somebody puts there later stays.
     pub(crate) fn remove(&self, table: &str) -> io::Result<()> {
         self.lock().note(&self.folder.join(NAME), table, false, true)?;
-        table_folder::remove(&self.folder.join(table))?;
+        table_folder::remove_table_folder(&self.folder.join(table))?;
         durability::folder(&self.folder)?;
         self.lock().note_end(table)
     }
@@ -132,7 +133,7 @@ pub(crate) fn move_all(folder: &Path, to: &Path) -> io::Result<()> {
     let list = folder.join(NAME);
     match own_files::owner(&to.join(NAME), &[BEGINNING]) {
         // A move that was killed has moved the list first, and this one is of what is left.
-        FileOwner::Gannet => drop(own_files::remove(&list, &[BEGINNING])?),
+        FileOwner::Gannet => drop(own_files::remove_own(&list, &[BEGINNING])?),
         _ if own_files::owner(&list, &[BEGINNING]) == FileOwner::Gannet => {
             own_files::rename_new(&list, &to.join(NAME))?;
         }
@@ -146,8 +147,8 @@ pub(crate) fn move_all(folder: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Writes the list of a folder to its medium, if there is one.
-pub(crate) fn sync(folder: &Path) -> io::Result<()> {
-    match own_files::open(&folder.join(NAME)) {
+pub(crate) fn sync_table_names(folder: &Path) -> io::Result<()> {
+    match own_files::open_regular(&folder.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         file => file?.sync_all(),
     }
@@ -156,11 +157,11 @@ pub(crate) fn sync(folder: &Path) -> io::Result<()> {
 /// Removes the tables of a folder that no store has open, and their list.
 pub(crate) fn remove_all(folder: &Path) -> io::Result<()> {
     for name in with_images(folder)? {
-        table_folder::remove(&folder.join(name))?;
+        table_folder::remove_table_folder(&folder.join(name))?;
     }
     let list = folder.join(NAME);
     match own_files::owner(&list, &[BEGINNING]) {
-        FileOwner::Gannet => own_files::remove(&list, &[BEGINNING]).map(drop),
+        FileOwner::Gannet => own_files::remove_own(&list, &[BEGINNING]).map(drop),
         _ => Ok(()),
     }
 }
@@ -230,10 +231,10 @@ fn with_images(folder: &Path) -> io::Result<BTreeSet<String>> {
 
 /// Whether the images in a folder are of another table than the folder's name says: somebody has copied them.
 fn is_copy(folder: &Path, name: &str) -> io::Result<bool> {
-    let Some(image) = table_folder::images(folder)?.into_iter().next() else { return Ok(false) };
+    let Some(image) = table_folder::images_of_table(folder)?.into_iter().next() else { return Ok(false) };
     let mut bytes = [0; HEAD_BYTES];
     // Damage is named when the table is opened.
-    let read = own_files::open(&image).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    let read = own_files::open_regular(&image).and_then(|file| file.read_exact_at(&mut bytes, 0));
     Ok(read.is_ok() && check_bytes(&bytes).is_ok_and(|schema| schema.name != name))
 }
 
@@ -245,7 +246,7 @@ struct Lines {
     is_short: bool,
 }
 
-fn parse(bytes: &[u8]) -> Result<Lines, String> {
+fn parse_table_names(bytes: &[u8]) -> Result<Lines, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let mut lines = whole.lines();

@@ -111,7 +111,7 @@ fn a_table_that_was_put_back_after_its_drop_was_removed_at_the_next_start() {
     let store = Store::open_dir(folder.path()).unwrap();
     ["a", "b"].iter().for_each(|name| make(&store, name));
     fs::create_dir(at("backup")).unwrap();
-    for file in table_folder::images(&at("a")).unwrap() {
+    for file in table_folder::images_of_table(&at("a")).unwrap() {
         fs::copy(&file, at("backup").join(file.file_name().unwrap())).unwrap();
     }
     assert!(store.drop_table("a").unwrap());
@@ -146,7 +146,7 @@ fn a_copy_of_a_tables_folder_was_taken_for_a_table() {
     make(&store, "a");
     drop(store);
     fs::create_dir(at("a.bak")).unwrap();
-    for file in table_folder::images(&at("a")).unwrap() {
+    for file in table_folder::images_of_table(&at("a")).unwrap() {
         fs::copy(&file, at("a.bak").join(file.file_name().unwrap())).unwrap();
     }
     assert_eq!(Store::open_dir(folder.path()).unwrap().tables(), ["a"]);

@@ -60,7 +60,8 @@ impl Grower {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, GrowerState::Idle) {
             let (sender, receiver) = channel();
-            let thread = std::thread::Builder::new().name("gannet-grower".into()).spawn(|| run(receiver));
+            let thread =
+                std::thread::Builder::new().name("gannet-grower".into()).spawn(|| run_grower(receiver));
             *state = match thread {
                 Ok(thread) => GrowerState::Running(sender, thread),
                 Err(error) => {
@@ -90,7 +91,7 @@ impl Drop for Grower {
 
 /// The thread's loop. It prepares steps first, because owners wait for them, and collapses chunks when no
 /// request waits.
-fn run(requests: Receiver<Arc<Extents>>) {
+fn run_grower(requests: Receiver<Arc<Extents>>) {
     // Full chunks that still have small pages. They do not keep a dropped image alive.
     let mut full: VecDeque<(Weak<Extents>, Region, usize)> = VecDeque::new();
     loop {
@@ -99,7 +100,7 @@ fn run(requests: Receiver<Arc<Extents>>) {
             false => requests.try_recv(),
         };
         match next {
-            Ok(extents) => serve(&extents, &mut full),
+            Ok(extents) => grow_one(&extents, &mut full),
             Err(TryRecvError::Empty) => {
                 if let Some((extents, region, chunk)) = full.pop_front()
                     && let Some(extents) = extents.upgrade()
@@ -113,7 +114,7 @@ fn run(requests: Receiver<Arc<Extents>>) {
     }
 }
 
-fn serve(extents: &Arc<Extents>, full: &mut VecDeque<(Weak<Extents>, Region, usize)>) {
+fn grow_one(extents: &Arc<Extents>, full: &mut VecDeque<(Weak<Extents>, Region, usize)>) {
     extents.queued.swap(false, AcqRel);
     for region in REGIONS {
         // The owner reports the cause itself, when it needs the bytes.
@@ -127,7 +128,7 @@ fn serve(extents: &Arc<Extents>, full: &mut VecDeque<(Weak<Extents>, Region, usi
 }
 
 /// The step by which a region of `have` bytes grows.
-pub(crate) fn step(have: usize) -> usize {
+pub(crate) fn growth_step(have: usize) -> usize {
     (have / 128).clamp(GROWTH_STEP_BYTES_MIN, CHUNK_BYTES).next_multiple_of(GROWTH_STEP_BYTES_MIN)
 }
 

@@ -216,7 +216,7 @@ impl Shard {
         let refuse = |error| PushError::of_growth(shard, error);
         let h = hash(key);
         let home = self.geometry.home(h);
-        hash_index::prepare(&mut self.image, home).map_err(refuse)?;
+        hash_index::prepare_insert(&mut self.image, home).map_err(refuse)?;
         let free = self.image.word(FREE_HEAD).load(Relaxed);
         let high = self.image.word(HIGH_WATER).load(Relaxed);
         let slot = if free != 0 { free as u32 - 1 } else { high as u32 };
@@ -240,7 +240,7 @@ impl Shard {
         let mut r = self.image.row(slot);
         r.set_key(key);
         r.write(row.len(), command, |floats| floats.copy_from_slice(row));
-        hash_index::insert(&mut self.image, &mut self.journal, home, h, slot);
+        hash_index::insert_key(&mut self.image, &mut self.journal, home, h, slot);
         crate::kill_point!();
         let live = self.live();
         self.image.word(LIVE_ROWS).store(live + 1, Release);
@@ -267,7 +267,7 @@ impl Shard {
         let h = hash(key);
         self.arm_slot(slot);
         let home = self.geometry.home(h);
-        hash_index::remove(&mut self.image, &mut self.journal, home, h, slot);
+        hash_index::remove_key(&mut self.image, &mut self.journal, home, h, slot);
         crate::kill_point!();
         let next = self.image.word(FREE_HEAD).load(Relaxed);
         self.image.row(slot).free(self.command, next);

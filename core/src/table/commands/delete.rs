@@ -5,7 +5,7 @@ use crate::push_name::PushName;
 use crate::table::commands::command_record::{CommandChange, PushPart};
 use crate::table::owned::shard::Shard;
 use crate::table::owned::shards::Shards;
-use crate::table::pushes::push_loop::begin_run;
+use crate::table::pushes::push_loop::{RunCall, begin_run};
 use crate::table::pushes::push_request::{Applied, PushOptions};
 use crate::table::pushes::read_write::Write;
 
@@ -25,14 +25,8 @@ impl Shards {
         let Shards { shards, scratch, incarnations, listener, .. } = self;
         let mut applied = Applied::default();
         for r in 0..scratch.runs.len() {
-            let run = begin_run(
-                shards,
-                incarnations,
-                &scratch.runs[r..],
-                (name, options.total, r == 0),
-                (keys.len(), 0),
-                &mut applied,
-            )?;
+            let of = RunCall { name, total: options.total, is_first: r == 0, keys: keys.len(), more: 0 };
+            let run = begin_run(shards, incarnations, &scratch.runs[r..], &of, &mut applied)?;
             let Some((owner, range, part)) = run else { continue };
             let (shard, start) = (&mut shards[owner], part.from as usize);
             let (part_keys, keys) = (&keys[range.clone()], &keys[range][start..]);

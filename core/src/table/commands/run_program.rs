@@ -182,7 +182,7 @@ impl Shards {
         match shards.get_mut(places.place(shard) as usize) {
             Some(own) => {
                 let before = own.command;
-                let sums = own.run_program((name, total), program, Blocks::new(program, vectors), floats)?;
+                let sums = own.run_program(name, total, program, Blocks::new(program, vectors), floats)?;
                 if own.command > before {
                     listener.tell(own, before, || CommandChange::Program(*name, program));
                 }
@@ -199,7 +199,8 @@ impl Shards {
 impl Shard {
     fn run_program(
         &mut self,
-        (name, total): (&PushName, u64),
+        name: &PushName,
+        total: u64,
         program: &Program,
         mut blocks: Blocks,
         floats: usize,

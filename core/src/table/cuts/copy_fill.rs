@@ -8,7 +8,7 @@
 
 use crate::error::OpenError;
 use crate::image::files::store::Store;
-use crate::schema::identity::TableIdentity;
+use crate::schema::identity::{ImageOrigin, TableIdentity};
 use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
 use crate::table::commands::command_record::{
@@ -34,7 +34,8 @@ impl Shards {
     ) -> Result<Shards, OpenError> {
         let set = ShardSet::of(births.iter().map(|(shard, _)| *shard));
         let birth = |number| births.iter().find(|(shard, _)| *shard == number).map_or(1, |(_, birth)| *birth);
-        let mut copies = Shards::open_each(&store.beside(), schema, set, |number| (identity, birth(number)))?;
+        let origin = |number| ImageOrigin { identity, birth: birth(number) };
+        let mut copies = Shards::open_each(&store.beside(), schema, set, origin)?;
         copies.shards.iter_mut().for_each(|shard| shard.copy = CopyState::Filling(0));
         Ok(copies)
     }

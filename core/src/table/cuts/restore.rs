@@ -148,7 +148,7 @@ impl Shards {
             }
             let Some(shard) = shards.get_mut(owner as usize) else { continue };
             changed.begin(shard, owner);
-            let found = hash_index::find(&shard.image, shard.geometry.home(hash), hash, key);
+            let found = hash_index::find_slot(&shard.image, shard.geometry.home(hash), hash, key);
             match change(schema, shard, found, at) {
                 Ok(one) => sum += one,
                 Err(error) => {

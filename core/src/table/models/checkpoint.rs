@@ -98,7 +98,7 @@ pub enum CheckpointError {
     },
 }
 
-pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
+pub(crate) fn model_io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
     let path = path.to_path_buf();
     move |source| CheckpointError::Io { what, path, source }
 }
@@ -108,11 +108,11 @@ pub(crate) fn write_synced<'a>(
     create: fn(&'a Path) -> io::Result<File>,
     parts: &[&[u8]],
 ) -> Result<(), CheckpointError> {
-    let file = create(path).map_err(io_error("making", path))?;
+    let file = create(path).map_err(model_io_error("making", path))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    parts.iter().try_for_each(|part| out.write_all(part)).map_err(io_error("writing", path))?;
-    out.flush().map_err(io_error("writing", path))?;
-    out.get_ref().sync_all().map_err(io_error("syncing", path))
+    parts.iter().try_for_each(|part| out.write_all(part)).map_err(model_io_error("writing", path))?;
+    out.flush().map_err(model_io_error("writing", path))?;
+    out.get_ref().sync_all().map_err(model_io_error("syncing", path))
 }
 
 /// An existing checkpoint, whose manifest is checked.
@@ -149,15 +149,15 @@ impl Checkpoint {
     pub fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
         let path = folder.join(MANIFEST);
         let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
-        let file = match own_files::open(&path) {
+        let file = match own_files::open_regular(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(CheckpointError::Missing(folder.into()));
             }
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => return Err(damaged(e.to_string())),
-            other => other.map_err(io_error("opening", &path))?,
+            other => other.map_err(model_io_error("opening", &path))?,
         };
         let mut bytes = Vec::new();
-        file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(io_error("reading", &path))?;
+        file.take(MANIFEST_BYTES_MAX).read_to_end(&mut bytes).map_err(model_io_error("reading", &path))?;
         if bytes.len() < HEAD || bytes[..8] != *MANIFEST_MAGIC {
             return Err(damaged("this is not a gannet manifest".into()));
         }
@@ -215,7 +215,7 @@ impl Checkpoint {
     /// # Errors
     /// The folder cannot be made, or a file cannot be linked or copied.
     pub fn link_into(&self, folder: &Path) -> Result<(), CheckpointError> {
-        std::fs::create_dir_all(folder).map_err(io_error("making", folder))?;
+        std::fs::create_dir_all(folder).map_err(model_io_error("making", folder))?;
         // The manifest comes first, so that an unfinished folder says which files are its own.
         let names = [MANIFEST].into_iter().chain(self.manifest.files.iter().map(|file| file.name.as_str()));
         for name in names.filter(|name| !name.contains(['/', '\\'])) {
@@ -223,9 +223,9 @@ impl Checkpoint {
             // A copy is a new file, so it must be synced. The save has synced the original.
             let copy = || std::fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
             let linked = std::fs::hard_link(&from, &to).or_else(|_| copy());
-            linked.map_err(io_error("keeping", &to))?;
+            linked.map_err(model_io_error("keeping", &to))?;
         }
-        let made = File::open(folder).map_err(io_error("opening", folder))?;
-        made.sync_all().map_err(io_error("syncing", folder))
+        let made = File::open(folder).map_err(model_io_error("opening", folder))?;
+        made.sync_all().map_err(model_io_error("syncing", folder))
     }
 }

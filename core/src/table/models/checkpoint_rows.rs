@@ -6,7 +6,9 @@
 
 use crate::limits::{MODEL_FILES_HELD_MAX, MODEL_OPENS_MAX};
 use crate::own_files;
-use crate::table::models::checkpoint::{Checkpoint, CheckpointError, FileV1, HEAD, ROWS_MAGIC, io_error};
+use crate::table::models::checkpoint::{
+    Checkpoint, CheckpointError, FileV1, HEAD, ROWS_MAGIC, model_io_error,
+};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -101,9 +103,11 @@ impl Checkpoint {
     fn open_file(&self, file: &FileV1) -> Result<File, CheckpointError> {
         let path = self.path_of(file)?;
         let damaged = |why: &str| CheckpointError::Damaged { path: path.clone(), why: why.into() };
-        match own_files::open(&path) {
+        match own_files::open_regular(&path) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(damaged(&error.to_string())),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("opening", &path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(model_io_error("opening", &path)(error))
+            }
             Err(_) if self.is_replaced() => Err(CheckpointError::Replaced { path }),
             Err(_) => Err(damaged("the manifest names this file, but it does not exist")),
             Ok(file) => Ok(file),
@@ -141,7 +145,7 @@ impl Checkpoint {
     /// Reads a row file, and checks it.
     fn whole(&self, file: &FileV1, opened: &File) -> Result<Vec<u8>, CheckpointError> {
         let path = self.path_of(file)?;
-        let length = opened.metadata().map_err(io_error("reading", &path))?.len();
+        let length = opened.metadata().map_err(model_io_error("reading", &path))?.len();
         let damaged = |why: String| CheckpointError::Damaged { path: path.clone(), why };
         let want = (file.rows as usize).checked_mul(8 + 4 * self.schema.floats());
         let want = want.and_then(|bytes| bytes.checked_add(HEAD)).unwrap_or(usize::MAX);
@@ -149,7 +153,7 @@ impl Checkpoint {
             return Err(damaged(format!("the file has {length} bytes, but {want} were saved")));
         }
         let mut bytes = vec![0; want];
-        opened.read_exact_at(&mut bytes, 0).map_err(io_error("reading", &path))?;
+        opened.read_exact_at(&mut bytes, 0).map_err(model_io_error("reading", &path))?;
         match crc32c::crc32c(&bytes) == file.crc && bytes[..8] == *ROWS_MAGIC {
             true => Ok(bytes),
             false => Err(damaged("its checksum is wrong".into())),

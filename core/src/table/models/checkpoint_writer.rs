@@ -5,7 +5,7 @@ use crate::own_files;
 use crate::schema::table_schema::Schema;
 use crate::table::models::checkpoint::{
     Checkpoint, CheckpointError, FileV1, HEAD, MANIFEST, MANIFEST_MAGIC, ManifestV1, ROWS_MAGIC, VERSION,
-    io_error, write_synced,
+    model_io_error, write_synced,
 };
 use crate::table::models::model_folder::{self, MANIFEST_NEW};
 use std::fs::File;
@@ -44,7 +44,7 @@ impl CheckpointWriter {
     /// # Errors
     /// The folder cannot be made, or has a file of another program that the save would replace.
     pub fn create(folder: &Path, schema: &Schema) -> Result<CheckpointWriter, CheckpointError> {
-        std::fs::create_dir_all(folder).map_err(io_error("making", folder))?;
+        std::fs::create_dir_all(folder).map_err(model_io_error("making", folder))?;
         let generation = model_folder::next_generation(folder)?;
         let (rows, files, notes) = (0, Vec::new(), Vec::new());
         let manifest = ManifestV1 { schema: schema.encode(), generation, rows, files, notes };
@@ -93,7 +93,7 @@ impl CheckpointWriter {
     /// Names the save in its folder, before its first file.
     fn begin(&mut self) -> Result<(), CheckpointError> {
         if !self.begun {
-            model_folder::begin(&self.folder, self.manifest.generation)?;
+            model_folder::begin_save(&self.folder, self.manifest.generation)?;
             self.begun = true;
         }
         Ok(())
@@ -146,13 +146,13 @@ impl CheckpointWriter {
         head[12..16].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
         head[16..24].copy_from_slice(&(body.len() as u64).to_le_bytes());
         let new = self.folder.join(MANIFEST_NEW);
-        own_files::remove_part(&new, &[MANIFEST_MAGIC]).map_err(io_error("removing", &new))?;
+        own_files::remove_part(&new, &[MANIFEST_MAGIC]).map_err(model_io_error("removing", &new))?;
         write_synced(&new, File::create_new, &[&head, &body])?;
-        own_files::rename(&new, &path).map_err(io_error("naming", &path))?;
-        let folder = File::open(&self.folder).map_err(io_error("opening", &self.folder))?;
-        folder.sync_all().map_err(io_error("syncing", &self.folder))?;
+        own_files::rename(&new, &path).map_err(model_io_error("naming", &path))?;
+        let folder = File::open(&self.folder).map_err(model_io_error("opening", &self.folder))?;
+        folder.sync_all().map_err(model_io_error("syncing", &self.folder))?;
         let now: Vec<String> = self.manifest.files.iter().map(|file| file.name.clone()).collect();
-        model_folder::end(&self.folder, &before, &now);
+        model_folder::end_save(&self.folder, &before, &now);
         Ok(self.manifest.rows)
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::own_files::{self, FileOwner, first_bytes};
 use crate::table::models::checkpoint::{
-    Checkpoint, CheckpointError, HEAD, MANIFEST, MANIFEST_MAGIC, ROWS_MAGIC, io_error, write_synced,
+    Checkpoint, CheckpointError, HEAD, MANIFEST, MANIFEST_MAGIC, ROWS_MAGIC, model_io_error, write_synced,
 };
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -35,13 +35,13 @@ fn parse_row_file(name: &str) -> Option<(u64, u32)> {
 }
 
 /// The names of a folder's entries. A folder that does not exist has none.
-fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+fn names_in_folder(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(io_error("listing", folder))?,
+        entries => entries.map_err(model_io_error("listing", folder))?,
     };
     let name = |entry: std::io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-    entries.map(name).collect::<Result<_, _>>().map_err(io_error("listing", folder))
+    entries.map(name).collect::<Result<_, _>>().map_err(model_io_error("listing", folder))
 }
 
 /// The generation of a save that has begun in this folder and has not ended.
@@ -76,7 +76,7 @@ fn may_replace(path: &Path, magic: &[u8; 8], is_left: bool) -> bool {
 /// A file that Gannet has not written has a name that a save must write to, or the folder cannot be listed.
 pub(crate) fn next_generation(folder: &Path) -> Result<u64, CheckpointError> {
     let in_the_way = |path: PathBuf| Err(CheckpointError::InTheWay { path });
-    let (manifest, names) = (folder.join(MANIFEST), names(folder)?);
+    let (manifest, names) = (folder.join(MANIFEST), names_in_folder(folder)?);
     let (before, listed) = match Checkpoint::open(folder) {
         Ok(old) => (old.generation(), old.files()),
         Err(CheckpointError::Missing(_)) => (0, Vec::new()),
@@ -102,32 +102,34 @@ pub(crate) fn next_generation(folder: &Path) -> Result<u64, CheckpointError> {
 ///
 /// # Errors
 /// A file cannot be removed or written.
-pub(crate) fn begin(folder: &Path, generation: u64) -> Result<(), CheckpointError> {
+pub(crate) fn begin_save(folder: &Path, generation: u64) -> Result<(), CheckpointError> {
     remove_left(folder)?;
     let number = generation.to_le_bytes();
     let crc = crc32c::crc32c(&number).to_le_bytes();
     // The file is never there without its bytes, so an empty one is the user's.
     let (path, new) = (folder.join(SAVING), folder.join(format!("{SAVING}.{}", std::process::id())));
     write_synced(&new, File::create_new, &[SAVING_MAGIC, &SAVING_VERSION.to_le_bytes(), &crc, &number])?;
-    own_files::rename(&new, &path).map_err(io_error("naming", &path))
+    own_files::rename(&new, &path).map_err(model_io_error("naming", &path))
 }
 
 /// Ends a save, whose manifest is published: removes the files of the model before it. A file that remains only takes
 /// space.
-pub(crate) fn end(folder: &Path, before: &[String], now: &[String]) {
+pub(crate) fn end_save(folder: &Path, before: &[String], now: &[String]) {
     for name in before.iter().filter(|name| parse_row_file(name).is_some() && !now.contains(name)) {
         let _ = own_files::remove_listed(&folder.join(name));
     }
-    let _ = own_files::remove(&folder.join(SAVING), &[SAVING_MAGIC]);
+    let _ = own_files::remove_own(&folder.join(SAVING), &[SAVING_MAGIC]);
 }
 
 /// Removes the row files of an unfinished save.
 fn remove_left(folder: &Path) -> Result<(), CheckpointError> {
     let saving = saving(folder);
     let listed = Checkpoint::open(folder).map(|there| there.files()).unwrap_or_default();
-    for name in names(folder)?.iter().filter(|name| !listed.contains(name) && is_left(folder, name, saving)) {
+    for name in
+        names_in_folder(folder)?.iter().filter(|name| !listed.contains(name) && is_left(folder, name, saving))
+    {
         let path = folder.join(name);
-        own_files::remove_listed(&path).map_err(io_error("removing", &path))?;
+        own_files::remove_listed(&path).map_err(model_io_error("removing", &path))?;
     }
     Ok(())
 }
@@ -141,7 +143,7 @@ pub fn foreign_entry(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> 
     let (there, saving) = (Checkpoint::open(folder).ok(), saving(folder));
     let listed = there.as_ref().map(Checkpoint::files).unwrap_or_default();
     let is_table = |path: &Path| there.as_ref().is_some_and(|there| is_table_of(path, there));
-    for name in names(folder)? {
+    for name in names_in_folder(folder)? {
         let path = folder.join(&name);
         let is_ours = match &*name {
             MANIFEST => there.is_some(),
@@ -206,7 +208,7 @@ fn is_empty(folder: &Path) -> bool {
 /// The folder cannot be listed, or a file of the model cannot be removed.
 pub fn remove_model(folder: &Path) -> Result<(), CheckpointError> {
     let there = Checkpoint::open(folder).ok();
-    for path in names(folder)?.iter().map(|name| folder.join(name)) {
+    for path in names_in_folder(folder)?.iter().map(|name| folder.join(name)) {
         if there.as_ref().is_some_and(|there| is_table_of(&path, there)) {
             remove_model(&path)?;
         }
@@ -220,7 +222,7 @@ pub fn remove_model(folder: &Path) -> Result<(), CheckpointError> {
     // The manifest goes last: while it is there, another try knows which files are the model's.
     ours.extend(saving(folder).map(|_| SAVING.to_owned()));
     for path in ours.iter().map(|name| folder.join(name)) {
-        own_files::remove_listed(&path).map_err(io_error("removing", &path))?;
+        own_files::remove_listed(&path).map_err(model_io_error("removing", &path))?;
     }
     let _ = own_files::remove_folder(folder);
     Ok(())

@@ -84,14 +84,14 @@ impl Shard {
         {
             let at = |word: usize| start + line * LINE_BYTES + 8 * word;
             let own: SketchLine = std::array::from_fn(|i| self.image.sketch_word(at(i)));
-            let merged = highest(&own, other, pushes - 1);
+            let merged = higher_counters(&own, other, pushes - 1);
             merged.iter().enumerate().for_each(|(i, word)| self.image.set_sketch_word(at(i), *word));
         }
     }
 }
 
 /// The higher of each counter of two lines. The line's count of pushes is the higher one, too.
-fn highest(own: &SketchLine, other: &[u8; LINE_BYTES], most: u32) -> SketchLine {
+fn higher_counters(own: &SketchLine, other: &[u8; LINE_BYTES], most: u32) -> SketchLine {
     let mut bytes: [u8; LINE_BYTES] = bytemuck::cast(own.map(u64::to_le));
     let pushes = |line: &[u8]| u16::from_le_bytes([line[0], line[1]]);
     let count = pushes(&bytes).max(pushes(other));
@@ -121,7 +121,7 @@ const ROW_BYTES: usize = 15;
 const HEAD_BYTES: usize = 4;
 const _: () = assert!(HEAD_BYTES + ROWS * ROW_BYTES == LINE_BYTES);
 const _: () = assert!(ADMIT_PUSHES_MAX as usize - 1 <= u8::MAX as usize);
-const _: () = assert!(window(ADMIT_PUSHES_MAX - 1) <= u16::MAX as u32);
+const _: () = assert!(pushes_until_halved(ADMIT_PUSHES_MAX - 1) <= u16::MAX as u32);
 
 /// Counters of a row when the highest count is `most`.
 const fn width(most: u32) -> usize {
@@ -131,7 +131,7 @@ const fn width(most: u32) -> usize {
 /// Pushes that a line counts before it is halved: enough to fill one row of counters to `most`, if the pushes
 /// are spread evenly. In an endless stream of keys that come once, fewer than 1 in 100 keys are then admitted
 /// at push 2, and none at push 3 or later. The tests below check this.
-const fn window(most: u32) -> u32 {
+const fn pushes_until_halved(most: u32) -> u32 {
     width(most) as u32 * most
 }
 
@@ -175,7 +175,11 @@ impl CounterPlace {
             }
         }
         let pushes = u16::from_le_bytes([bytes[0], bytes[1]]) + 1;
-        let pushes = if u32::from(pushes) < window(most) { pushes } else { halve(&mut bytes, most, pushes) };
+        let pushes = if u32::from(pushes) < pushes_until_halved(most) {
+            pushes
+        } else {
+            halve(&mut bytes, most, pushes)
+        };
         bytes[..2].copy_from_slice(&pushes.to_le_bytes());
         *line = bytemuck::cast::<_, SketchLine>(bytes).map(u64::from_le);
         true
@@ -218,7 +222,7 @@ mod tests {
                     // Admitted: the key has a row from now on.
                     exact.remove(&key);
                 }
-                prop_assert!(counted(&line) < u64::from(window(most)));
+                prop_assert!(counted(&line) < u64::from(pushes_until_halved(most)));
                 prop_assert_eq!(line[0] >> 16 & 0xFFFF, 0);
             }
         }

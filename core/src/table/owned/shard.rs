@@ -15,7 +15,7 @@ use crate::index::expansion::ExpansionBuffers;
 use crate::index::geometry::Geometry;
 use crate::index::hash_index;
 use crate::index::resolve::ShardIndex;
-use crate::schema::identity::TableIdentity;
+use crate::schema::identity::{ImageOrigin, TableIdentity};
 use crate::schema::table_schema::Schema;
 use crate::table::cuts::copy_state::CopyState;
 use crate::table::cuts::saved_rows::Cut;
@@ -74,8 +74,8 @@ pub(crate) struct ShardFile<'a> {
     pub(crate) durable: bool,
     pub(crate) boot: [u8; 16],
     pub(crate) grower: &'a Arc<Grower>,
-    /// The identity of the table, and the birth of a new image.
-    pub(crate) origin: (TableIdentity, u64),
+    /// That of a new image. Another one must have the same identity.
+    pub(crate) origin: ImageOrigin,
 }
 
 impl Shard {
@@ -214,7 +214,7 @@ impl Shard {
     /// The slot of a key; `NONE` when it has no row.
     pub(crate) fn find(&self, key: u64) -> u32 {
         let h = hash(key);
-        hash_index::find(&self.image, self.geometry.home(h), h, key)
+        hash_index::find_slot(&self.image, self.geometry.home(h), h, key)
     }
 
     /// Counts a row of a part that changes nothing as a step.
@@ -274,8 +274,8 @@ impl Shard {
     }
 
     fn write_checksums(&self, path: &Path) -> std::io::Result<()> {
-        let (file, life) = (self.image.file(), (self.birth(), self.incarnation()));
-        checksums::write(&file, path, life, self.image.file_chunks())
+        let (file, chunks) = (self.image.file(), self.image.file_chunks());
+        checksums::write_checksums(&file, path, self.birth(), self.incarnation(), chunks)
     }
 
     /// Records the first shard of this owner. Shards with the same first shard stop being served together.
@@ -411,7 +411,7 @@ fn check_image(image: &Image, place: &ShardFile<'_>, schema: &Schema, number: u3
         OtherHead::Torn(why) => OpenError::Torn { path: path(), why },
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path(), how },
     })?;
-    let (found, wanted) = (head::identity_of(image.head()), place.origin.0);
+    let (found, wanted) = (head::identity_of(image.head()), place.origin.identity);
     if found != wanted {
         return Err(OpenError::OtherTable { path: path(), found, wanted });
     }

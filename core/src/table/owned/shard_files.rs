@@ -6,7 +6,7 @@ use crate::image::files::held_table::image_name;
 use crate::image::files::store::Store;
 use crate::image::files::table_folder::IMAGE_BEGINNING;
 use crate::own_files;
-use crate::schema::identity::TableIdentity;
+use crate::schema::identity::ImageOrigin;
 use crate::schema::table_schema::Schema;
 use crate::table::owned::shard::{Shard, ShardFile};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
@@ -21,7 +21,7 @@ impl Store {
         &self,
         schema: &Schema,
         number: u32,
-        origin: (TableIdentity, u64),
+        origin: ImageOrigin,
     ) -> Result<Shard, OpenError> {
         let (boot, grower) = (self.0.boot, &self.0.grower);
         // Two images in memory of one shard would have different rows, so they are claimed too.
@@ -46,7 +46,7 @@ impl Store {
         match std::fs::symlink_metadata(&path) {
             Ok(_) => {
                 let file = own_files::open_or_make(&path).map_err(io("opening", &path))?;
-                lock(&file, &path)?;
+                lock_image(&file, &path)?;
                 folder.new_images.note_use();
                 Shard::reopen(file, &place, schema, number, claim)
             }
@@ -56,9 +56,9 @@ impl Store {
                 folder.new_images.note(&schema.name)?;
                 std::fs::create_dir_all(&table).map_err(io("making", &table))?;
                 let new = own_files::new_name(&path);
-                let file = own_files::make(&new, IMAGE_BEGINNING).map_err(io("making", &new))?;
+                let file = own_files::make_own(&new, IMAGE_BEGINNING).map_err(io("making", &new))?;
                 file.write_all_at(IMAGE_BEGINNING, 0).map_err(io("writing", &new))?;
-                lock(&file, &path)?;
+                lock_image(&file, &path)?;
                 let shard = Shard::create(file, &place, schema, number, claim)?;
                 own_files::rename(&new, &path).map_err(io("naming", &path))?;
                 Ok(shard)
@@ -70,7 +70,7 @@ impl Store {
 
 /// Locks an image until it is closed. The lock of the folder is not enough: the folder of a table may be moved into
 /// another data folder while a server uses it.
-fn lock(image: &File, path: &Path) -> Result<(), OpenError> {
+fn lock_image(image: &File, path: &Path) -> Result<(), OpenError> {
     match flock(image, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::Locked(path.into())),

@@ -5,7 +5,7 @@ use crate::error::OpenError;
 use crate::image::files::store::Store;
 use crate::image::memory::grower::Growth;
 use crate::push_name::CLIENTS;
-use crate::schema::identity::{Origin, TableIdentity};
+use crate::schema::identity::{ImageOrigin, Origin, TableIdentity};
 use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
 use crate::table::commands::command::ShardCommand;
@@ -121,16 +121,16 @@ impl Shards {
         set: impl Into<ShardSet>,
         origin: &Origin,
     ) -> Result<Shards, OpenError> {
-        let birth = |number| (origin.identity, origin.birth(number));
-        Shards::open_each(store, schema, set.into(), birth)
+        let of_image = |number| ImageOrigin { identity: origin.identity, birth: origin.birth(number) };
+        Shards::open_each(store, schema, set.into(), of_image)
     }
 
-    /// Opens shards. `origin`: the identity of the table, and the birth of a shard if it is new.
+    /// Opens shards. `origin`: that of a shard if it is new.
     pub(crate) fn open_each(
         store: &Store,
         schema: &Schema,
         set: ShardSet,
-        origin: impl Fn(u32) -> (TableIdentity, u64),
+        origin: impl Fn(u32) -> ImageOrigin,
     ) -> Result<Shards, OpenError> {
         schema.check()?;
         if set.numbers().last().is_none_or(|last| *last >= schema.shards) {

@@ -169,13 +169,13 @@ impl PullLoop for PullRequest<'_> {
         isa: I,
         rule: U,
     ) -> Result<(), PullError> {
-        pull::<I, U, W, STATE>(self, width, floats, isa, rule)
+        pull_keys::<I, U, W, STATE>(self, width, floats, isa, rule)
     }
 }
 
 /// The pipeline. An answer of `floats` floats is the row's stored floats with `STATE`, else its weights.
 #[inline(always)]
-fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
+fn pull_keys<I: Isa, U: Update, W: Width, const STATE: bool>(
     call: PullRequest<'_>,
     width: W,
     floats: usize,
@@ -210,7 +210,7 @@ fn pull<I: Isa, U: Update, W: Width, const STATE: bool>(
             let shard = &mut shards[block.owners[i] as usize];
             let mut slot = block.slots[i];
             if !holds(shard, slot, key) {
-                slot = hash_index::find(&shard.image, block.homes[i] as usize, block.hashes[i], key);
+                slot = hash_index::find_slot(&shard.image, block.homes[i] as usize, block.hashes[i], key);
             }
             *place = slot;
             if slot == NONE {

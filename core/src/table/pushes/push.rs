@@ -13,7 +13,7 @@ use crate::table::owned::vectors::Vectors;
 use crate::table::owned::width::{Any, Fixed, Width};
 use crate::table::pushes::damping::Damped;
 use crate::table::pushes::effect::{Changes, Gradients, Terms, TransformedGradients, WholeRows};
-use crate::table::pushes::push_loop::push;
+use crate::table::pushes::push_loop::push_rows;
 use crate::table::pushes::push_request::{Applied, PushOptions, PushRequest};
 use crate::table::pushes::read_write::Write;
 use crate::table::pushes::segment_rules::{SegmentGradients, Segmented};
@@ -127,7 +127,7 @@ impl Shards {
     pub(crate) fn cut_runs(&mut self, keys: &[u64]) -> Result<(), PushError> {
         let Shards { places, shards, scratch, .. } = self;
         scratch.runs.clear();
-        cut(keys, places, shards.len(), &mut scratch.runs)
+        cut_by_shard(keys, places, shards.len(), &mut scratch.runs)
     }
 
     /// Divides the keys into runs. Without a keyset, also finds the likely slot of each key and prefetches its row.
@@ -149,7 +149,7 @@ impl Shards {
         own.clear();
         own.resize(if by_keyset { 0 } else { keys.len() }, NONE);
         if by_keyset {
-            return cut(keys, places, shards.len(), &mut scratch.runs);
+            return cut_by_shard(keys, places, shards.len(), &mut scratch.runs);
         }
         let blocks = keys.len().div_ceil(BLOCK);
         let mut ring = [KeyBlock::EMPTY; 3];
@@ -186,7 +186,7 @@ impl Shards {
 
 /// Divides keys into runs. Their slots are known, or not needed.
 #[inline(never)] // within its caller the loop needs 3 instructions more a key
-fn cut(
+fn cut_by_shard(
     keys: &[u64],
     places: &ShardPlaces,
     shards: usize,
@@ -221,28 +221,30 @@ impl Work for PushRequest<'_> {
             // Only what trainings do most has loops of its own: they make the program larger.
             return match (write, dim) {
                 (Write::Gradient, _) if shaping.changes_gradients() => self.run_all_parts(),
-                (Write::Gradient, 16) if I::LANES > 1 => push(self, Fixed::<16>, dim, isa, rule, Gradients),
-                (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
+                (Write::Gradient, 16) if I::LANES > 1 => {
+                    push_rows(self, Fixed::<16>, dim, isa, rule, Gradients)
+                }
+                (Write::Gradient, _) => push_rows(self, Any(dim), dim, isa, rule, Gradients),
                 _ => self.run_all_parts(),
             };
         }
         if I::LANES > 1 {
             // Wide registers serve only gradients of long rows. Shards::push runs other work with scalar code.
             return match dim {
-                16 if !shaping.changes_gradients() => push(self, Fixed::<16>, dim, isa, rule, Gradients),
-                _ if !shaping.changes_gradients() => push(self, Any(dim), dim, isa, rule, Gradients),
-                _ => push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
+                16 if !shaping.changes_gradients() => push_rows(self, Fixed::<16>, dim, isa, rule, Gradients),
+                _ if !shaping.changes_gradients() => push_rows(self, Any(dim), dim, isa, rule, Gradients),
+                _ => push_rows(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim)),
             };
         }
         match (write, dim) {
             (Write::Gradient, _) if shaping.changes_gradients() => {
-                push(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
+                push_rows(self, Any(dim), dim, isa, rule, TransformedGradients::new(shaping, dim))
             }
-            (Write::Gradient, 1) => push(self, Fixed::<1>, 1, isa, rule, Gradients),
-            (Write::Gradient, _) => push(self, Any(dim), dim, isa, rule, Gradients),
-            (Write::Change, 1) => push(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
-            (Write::Change, _) => push(self, Any(dim), U::floats(dim), isa, rule, Changes),
-            (Write::Row, _) => push(self, Any(dim), U::floats(dim), isa, rule, WholeRows),
+            (Write::Gradient, 1) => push_rows(self, Fixed::<1>, 1, isa, rule, Gradients),
+            (Write::Gradient, _) => push_rows(self, Any(dim), dim, isa, rule, Gradients),
+            (Write::Change, 1) => push_rows(self, Fixed::<1>, U::floats(1), isa, rule, Changes),
+            (Write::Change, _) => push_rows(self, Any(dim), U::floats(dim), isa, rule, Changes),
+            (Write::Row, _) => push_rows(self, Any(dim), U::floats(dim), isa, rule, WholeRows),
             // Rows of vectors and rows of a counting table have several segments, so run_segments applies their
             // pushes.
             (Write::Sum | Write::Damped | Write::Delete, _) => {
@@ -265,15 +267,15 @@ impl PushRequest<'_> {
     fn run_segments(self, rule: Segmented<'_>) -> Result<(), PushError> {
         let width = rule.width();
         match self.write {
-            Write::Row => push(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, WholeRows),
-            Write::Gradient => push(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
+            Write::Row => push_rows(self, width, width.floats::<Segmented<'_>>(), Scalar, rule, WholeRows),
+            Write::Gradient => push_rows(self, width, width.dim(), Scalar, rule, SegmentGradients::new(rule)),
             Write::Change => {
                 let floats = width.floats::<Segmented<'_>>();
-                push(self, width, floats, Scalar, rule, Changes)
+                push_rows(self, width, floats, Scalar, rule, Changes)
             }
             Write::Damped => {
                 let floats = width.floats::<Segmented<'_>>();
-                push(self, width, floats, Scalar, rule, Damped)
+                push_rows(self, width, floats, Scalar, rule, Damped)
             }
             Write::Delete => {
                 let (table, why) =
@@ -282,7 +284,7 @@ impl PushRequest<'_> {
             }
             Write::Sum => {
                 let terms = Terms { pass: Vectors::pass_of(self.name.seq) };
-                push(self, width, 2, Scalar, rule, terms)
+                push_rows(self, width, 2, Scalar, rule, terms)
             }
         }
     }

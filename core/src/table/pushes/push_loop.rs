@@ -25,7 +25,7 @@ const AHEAD: usize = 16;
 
 /// Applies every run.
 #[inline(always)]
-pub(crate) fn push<I: Isa, U: Update, W: Width, E: Effect>(
+pub(crate) fn push_rows<I: Isa, U: Update, W: Width, E: Effect>(
     call: PushRequest<'_>,
     width: W,
     floats: usize,
@@ -38,10 +38,10 @@ pub(crate) fn push<I: Isa, U: Update, W: Width, E: Effect>(
     let rounds = U::ROUNDS && schema.row_type() != RowType::F32;
     let push_chance = if rounds { schema.push_chance(call.name) } else { 0 };
     for r in 0..scratch.runs.len() {
-        let (run, last) = (&scratch.runs[r..], (call.keys.len(), call.refused));
-        let name = (call.name, call.options.total, r == 0);
-        let Some((owner, range, part)) = begin_run(shards, incarnations, run, name, last, call.applied)?
-        else {
+        let (keys, more) = (call.keys.len(), call.refused);
+        let of = RunCall { name: call.name, total: call.options.total, is_first: r == 0, keys, more };
+        let begun = begin_run(shards, incarnations, &scratch.runs[r..], &of, call.applied)?;
+        let Some((owner, range, part)) = begun else {
             continue;
         };
         let (shard, start) = (&mut shards[owner], part.from as usize);
@@ -56,9 +56,29 @@ pub(crate) fn push<I: Isa, U: Update, W: Width, E: Effect>(
         };
         let applied = &mut *call.applied;
         let result = if E::OFTEN && !shard.journal.on {
-            apply::<I, U, W, E, false>(shard, run, scratch, width, floats, isa, rule, &mut effect, applied)
+            apply_rule::<I, U, W, E, false>(
+                shard,
+                run,
+                scratch,
+                width,
+                floats,
+                isa,
+                rule,
+                &mut effect,
+                applied,
+            )
         } else {
-            apply::<I, U, W, E, true>(shard, run, scratch, width, floats, isa, rule, &mut effect, applied)
+            apply_rule::<I, U, W, E, true>(
+                shard,
+                run,
+                scratch,
+                width,
+                floats,
+                isa,
+                rule,
+                &mut effect,
+                applied,
+            )
         };
         let part_end = PartEnd {
             name: call.name,
@@ -76,21 +96,32 @@ pub(crate) fn push<I: Isa, U: Update, W: Width, E: Effect>(
     Ok(())
 }
 
-/// Begins the first of `runs` as a part of the push. `first`: it is the push's first run, the only one that may have
-/// rows in an earlier call. `keys`: how many keys the call has, and how many rows more its last run has. Returns the
-/// place of the run's shard, its range in the keys of the call, and the part; `None` when the shard has all its rows.
+/// The call of a push that a run is of.
+pub(crate) struct RunCall<'a> {
+    pub(crate) name: &'a PushName,
+    /// The rows of the whole push.
+    pub(crate) total: u64,
+    /// The run is the first one of the call, the only one that may have rows in an earlier call.
+    pub(crate) is_first: bool,
+    /// How many keys the call has.
+    pub(crate) keys: usize,
+    /// How many rows more its last run has.
+    pub(crate) more: u32,
+}
+
+/// Begins the first of `runs` as a part of the push. Returns the place of the run's shard, its range in the keys of the
+/// call, and the part; `None` when the shard has all its rows.
 pub(crate) fn begin_run(
     shards: &mut [Shard],
     incarnations: &mut Incarnations,
     runs: &[(u32, u32)],
-    (name, total, first): (&PushName, u64, bool),
-    (keys, more): (usize, u32),
+    call: &RunCall<'_>,
     applied: &mut Applied,
 ) -> Result<Option<(usize, Range<usize>, PartProgress)>, PushError> {
     let (owner, from) = (runs[0].0 as usize, runs[0].1 as usize);
-    let (to, more) = runs.get(1).map_or((keys, more), |next| (next.1 as usize, 0));
-    let name = if first { *name } else { PushName { row: 0, ..*name } };
-    match shards[owner].begin_part(&name, (to - from) as u32 + more, total)? {
+    let (to, more) = runs.get(1).map_or((call.keys, call.more), |next| (next.1 as usize, 0));
+    let name = if call.is_first { *call.name } else { PushName { row: 0, ..*call.name } };
+    match shards[owner].begin_part(&name, (to - from) as u32 + more, call.total)? {
         PartStart::Duplicate => {
             applied.duplicate += (to - from) as u32;
             Ok(None)
@@ -118,7 +149,7 @@ struct ShardRun<'a> {
 /// rows that were applied.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // the innermost loop would unpack a struct at once
-fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
+fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
     shard: &mut Shard,
     run: ShardRun<'_>,
     scratch: &mut CallBuffers,
@@ -142,7 +173,7 @@ fn apply<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
         let mut slot = slots[j];
         if !holds(shard, slot, key) {
             let h = hash(key);
-            slot = hash_index::find(&shard.image, shard.geometry.home(h), h, key);
+            slot = hash_index::find_slot(&shard.image, shard.geometry.home(h), h, key);
             if slot == NONE {
                 // A value that can never be applied does not count towards admission.
                 if !E::CREATES && all_finite(value) && !shard.admits(schema, name, key) {

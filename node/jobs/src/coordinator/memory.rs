@@ -1,6 +1,6 @@
 //! The coordinator of a single process.
 
-use crate::coordinator::kept;
+use crate::coordinator::kept::{kept_path, load_kept, save_kept};
 use crate::limits::{
     COORDINATOR_BYTES_MAX, COORDINATOR_LEASES_MAX, COORDINATOR_PAGE_BYTES, COORDINATOR_PAGE_KEYS,
     LEASE_TIMES, UNHEARD_PART,
@@ -128,14 +128,14 @@ impl MemoryCoordinator {
     /// # Errors
     /// The file cannot be read.
     pub fn open(folder: &Path, clock: Clock) -> Result<MemoryCoordinator, CoordinatorError> {
-        let file = kept::file(folder);
-        let state = Mutex::new(kept::load(&file, &clock)?);
+        let file = kept_path(folder);
+        let state = Mutex::new(load_kept(&file, &clock)?);
         Ok(MemoryCoordinator { state, clock, file: Some(file) })
     }
 
     /// Whether a coordinator keeps its keys in this folder.
     pub fn is_in(folder: &Path) -> bool {
-        kept::file(folder).exists()
+        kept_path(folder).exists()
     }
 
     /// The thread hears from now on, or does not: the time in which it did not makes all leases longer.
@@ -153,7 +153,7 @@ impl MemoryCoordinator {
     /// Keeps the change of a state, or takes it back.
     fn keep(&self, state: &mut MemoryState, before: MemoryState) -> Result<(), CoordinatorError> {
         let Some(file) = &self.file else { return Ok(()) };
-        kept::save(file, state).inspect_err(|_| *state = before)
+        save_kept(file, state).inspect_err(|_| *state = before)
     }
 
     /// The state, without leases that have ended and their keys.

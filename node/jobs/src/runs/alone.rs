@@ -2,7 +2,7 @@
 
 use crate::failure_detector::FailureDetector;
 use crate::runs::registry::{Registry, RunEnd};
-use crate::runs::runs_file::RunsError;
+use gannet_wire::StateFileError;
 use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::messages::runs::{JoinV1, RunDecision, RunId, RunIntent, RunReplyV1, RunSetting};
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Registry {
     ///
     /// # Errors
     /// The registry's file cannot be read.
-    pub fn of_one_process(folder: &Path) -> Result<Registry, RunsError> {
+    pub fn of_one_process(folder: &Path) -> Result<Registry, StateFileError> {
         let mut registry = Registry::open(Some(folder), &FailureDetector::default(), Duration::ZERO)?;
         registry.presences.clear();
         Ok(registry)
@@ -42,7 +42,8 @@ impl Registry {
         want: RunIntent,
         settings: Vec<RunSetting>,
         tables: Vec<String>,
-        (at, notes): (u64, String),
+        at: u64,
+        notes: String,
     ) -> Result<LocalRunDecision, String> {
         let Some(birth) = gannet_wire::random::draw_number() else {
             return Err("the system gives no random bytes".into());
@@ -102,7 +103,7 @@ impl Registry {
     /// # Errors
     /// The registry cannot be saved.
     pub fn finish_alone(&mut self, run: &RunId, rows: u64, at: u64) -> Result<(), String> {
-        self.finish(&run.name, (run.generation, 0), RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
+        self.finish(&run.name, run.generation, 0, RunEnd { at, rows, missing: Vec::new() }, Duration::ZERO)
             .map(|_| ())
             .map_err(|(_, text)| text)
     }

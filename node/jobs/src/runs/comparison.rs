@@ -6,13 +6,13 @@ use gannet_wire::messages::runs::{CLIENT, RunId, RunSetting, SHARDS, who};
 use std::collections::BTreeSet;
 
 /// The value of a setting that a run does not have. Runs whose rows are f32 do not name their type.
-fn absent(flag: &str) -> &'static str {
+fn shown_if_absent(flag: &str) -> &'static str {
     if flag == "--row-type" { "f32" } else { "none" }
 }
 
 /// A setting in words, beside another value of it. The hash tells apart data of the same length.
-fn shown(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
-    let Some(of) = of else { return other.map_or("none", |other| absent(&other.flag)).to_owned() };
+fn shown_setting(of: Option<&RunSetting>, other: Option<&RunSetting>) -> String {
+    let Some(of) = of else { return other.map_or("none", |other| shown_if_absent(&other.flag)).to_owned() };
     let hashed = |of: &RunSetting| of.value.split_once(' ').map(|(n, hash)| (n.to_owned(), hash.to_owned()));
     match (hashed(of), other.and_then(hashed)) {
         (Some((bytes, hash)), Some((others, _))) if of.flag.starts_with("DATA") && bytes == others => {
@@ -46,7 +46,7 @@ impl RunRecord {
         };
         let flag = flags.find(differs)?;
         let (ours, theirs) = (find(&self.settings, flag), find(settings, flag));
-        Some((flag, shown(ours, theirs), shown(theirs, ours)))
+        Some((flag, shown_setting(ours, theirs), shown_setting(theirs, ours)))
     }
 
     /// Whether these settings differ in the number of shards alone. No row depends on it, and the tables refuse a wrong
@@ -76,7 +76,8 @@ impl RunRecord {
         let mut pairs = of_rows.map(|s| (&s.flag, find(&self.settings, &s.flag), find(settings, &s.flag)));
         let value = |of: &Option<RunSetting>| of.as_ref().map(|setting| setting.value.clone());
         let (flag, was, given) = pairs.find(|(_, was, given)| value(was) != value(given))?;
-        let shown = |of: Option<RunSetting>| of.map_or(absent(flag).to_owned(), |setting| setting.shown);
+        let shown =
+            |of: Option<RunSetting>| of.map_or(shown_if_absent(flag).to_owned(), |setting| setting.shown);
         Some((flag.clone(), shown(was), shown(given)))
     }
 

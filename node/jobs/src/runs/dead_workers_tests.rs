@@ -6,7 +6,6 @@ use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::limits::{FENCE_TURN, UNFENCED_MAX};
 use crate::runs::registry::Registry;
 use crate::runs::registry_model_tests::{NOW, ask, beat_of, come_at, incarnation};
-use crate::runs::runs_file;
 use crate::scheduler::job_state::JobState;
 use gannet_wire::limits::{OWN_SLEEP, RUN_BYTES_MAX};
 use gannet_wire::messages::control;
@@ -17,7 +16,6 @@ use gannet_wire::messages::runs::{DeadWorker, RunActionV1, RunBeatV2, RunDecisio
 use gannet_wire::refusal::Refusal;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -481,19 +479,4 @@ fn a_worker_that_died_before_the_registry_knew_of_its_job_is_fenced() {
     assert_eq!(orders, [DeadWorker { incarnation: dies, acked: Vec::new() }]);
     world.fenced(next, &orders[0]);
     assert!(world.job.unfenced().next().is_none() && world.unfenced().is_empty());
-}
-
-/// A file that the version before has written is read. Its members are alive as far as anybody knows.
-#[test]
-fn a_registry_of_the_version_before_is_read() {
-    let runs = runs_file::decode(include_bytes!("runs_v2.bin")).unwrap();
-    let run = &runs["monday"];
-    assert!(run.finished.is_some() && run.members.len() == 1 && run.unfenced.is_empty());
-    assert_eq!(runs_file::decode(&runs_file::encode(&runs)).unwrap(), runs);
-    let folder = tempfile::tempdir().unwrap();
-    let path: &Path = folder.path();
-    std::fs::write(path.join("RUNS"), include_bytes!("runs_v2.bin")).unwrap();
-    assert!(
-        Registry::open(Some(path), &FailureDetector::default(), NOW).unwrap().runs.contains_key("monday")
-    );
 }

@@ -8,7 +8,8 @@ impl Registry {
     pub fn finish(
         &mut self,
         name: &str,
-        (generation, by): (u32, u32),
+        generation: u32,
+        by: u32,
         finished: RunEnd,
         now: Duration,
     ) -> Result<RunReplyV1, RunRefusal> {

@@ -31,7 +31,7 @@ impl Registry {
         }
         if !run.tables.is_empty() {
             let by = WorkerIncarnation { rank: 0, incarnation: NO_INCARNATION };
-            let emptied = next(name, run.clone(), by, (Vec::new(), String::new()), RunDecision::Fresh);
+            let emptied = next(name, run.clone(), by, Vec::new(), String::new(), RunDecision::Fresh);
             // The next process decides its settings.
             self.change(name, |run| *run = RunRecord { begun: RunIntent::Auto, ..emptied })?;
             self.forget_signs(name);

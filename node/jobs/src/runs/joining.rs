@@ -298,7 +298,7 @@ impl Registry {
                 }
             }
             (RunDecision::Continued | RunDecision::Fresh, Some(run)) => {
-                next(name, run, incarnation, (join.settings, join.notes), decided)
+                next(name, run, incarnation, join.settings, join.notes, decided)
             }
             (_, Some(run)) => run,
         };
@@ -339,7 +339,8 @@ pub(crate) fn next(
     name: &str,
     run: RunRecord,
     by: WorkerIncarnation,
-    (settings, new_notes): (Vec<RunSetting>, String),
+    settings: Vec<RunSetting>,
+    new_notes: String,
     decided: RunDecision,
 ) -> RunRecord {
     let generation = run.generation.saturating_add(1);

@@ -2,7 +2,7 @@
 //! that says of them.
 
 use crate::limits::HELD_MAX;
-use crate::runs::registry::{Presence, Registry, RunAdmission, RunRecord, limits};
+use crate::runs::registry::{Presence, Registry, RunAdmission, RunRecord, worker_limits};
 use gannet_wire::messages::member::{WorkerIncarnation, WorkerState};
 use gannet_wire::messages::runs::{RunBeatV2, RunMember};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Registry {
         now: Duration,
     ) {
         if timeout_ms.is_some() || !self.detector.hear(worker, now) {
-            self.detector.begin(worker, limits(timeout_ms.unwrap_or(0)), now);
+            self.detector.begin(worker, worker_limits(timeout_ms.unwrap_or(0)), now);
         }
         // The workers of a run have one limit. One that has not come back since a restart cannot say it.
         if let Some(timeout_ms) = timeout_ms {
@@ -53,7 +53,7 @@ impl Registry {
                 of.0 == name && presence.session.is_none() && !presence.gone
             };
             let awaited = self.presences.iter().filter(is_awaited);
-            awaited.for_each(|(_, presence)| self.detector.limit(presence.worker, limits(timeout_ms)));
+            awaited.for_each(|(_, presence)| self.detector.limit(presence.worker, worker_limits(timeout_ms)));
         }
         let of = (name.to_owned(), worker.rank);
         let before = self.presences.get(&of).filter(|presence| presence.worker == worker);

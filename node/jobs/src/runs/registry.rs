@@ -11,8 +11,8 @@
 
 use crate::failure_detector::{FailureDetector, WorkerLimits};
 use crate::limits::{RUN_MEMBERS_LISTED, RUNS_MAX};
-use crate::runs::runs_file;
-use crate::runs::runs_file::RunsError;
+use crate::runs::runs_file::{RUNS_FILE, runs_path};
+use gannet_wire::StateFileError;
 use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::limits::{WORKER_TIMEOUT, WORKER_TIMEOUT_MAX};
 use gannet_wire::messages::member::{WorkerIncarnation, WorkerState};
@@ -81,7 +81,7 @@ pub(crate) struct Presence {
 }
 
 /// Why a worker is refused that was declared dead.
-fn given_up(name: &str, rank: u32) -> String {
+fn worker_given_up(name: &str, rank: u32) -> String {
     format!(
         "run {name:?}: worker {rank} was silent for longer than --worker-timeout, or made no progress for several of \
          them, and has been given up; its tasks go to others: start it again to take part"
@@ -89,7 +89,7 @@ fn given_up(name: &str, rank: u32) -> String {
 }
 
 /// The limits of a worker that may be silent for so many milliseconds; 0 if it has not said.
-pub(crate) fn limits(timeout_ms: u64) -> WorkerLimits {
+pub(crate) fn worker_limits(timeout_ms: u64) -> WorkerLimits {
     WorkerLimits::of(match timeout_ms {
         0 => WORKER_TIMEOUT,
         ms => Duration::from_millis(ms).min(WORKER_TIMEOUT_MAX),
@@ -106,7 +106,7 @@ pub(crate) fn limits(timeout_ms: u64) -> WorkerLimits {
 /// // A process that has its tables itself, in this folder.
 /// let mut registry = Registry::of_one_process(folder.path())?;
 /// let (tables, at, notes) = (vec!["clicks".to_owned()], 1_800_000_000, String::new());
-/// let joined = registry.join_alone("monday", RunIntent::Auto, Vec::new(), tables, (at, notes))?;
+/// let joined = registry.join_alone("monday", RunIntent::Auto, Vec::new(), tables, at, notes)?;
 /// assert_eq!((joined.decided, joined.id.generation), (RunDecision::Begun, 1));
 /// registry.finish_alone(&joined.id, 500, at + 60)?; // 500 rows
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -142,9 +142,9 @@ impl Registry {
         folder: Option<&Path>,
         detector: &FailureDetector,
         now: Duration,
-    ) -> Result<Registry, RunsError> {
-        let file = folder.map(runs_file::file);
-        let runs = file.as_deref().map_or(Ok(BTreeMap::new()), runs_file::load)?;
+    ) -> Result<Registry, StateFileError> {
+        let file = folder.map(runs_path);
+        let runs = file.as_deref().map_or(Ok(None), |file| RUNS_FILE.load(file))?.unwrap_or_default();
         let (detector, opened) = (detector.clone(), detector.clock(now));
         let mut registry = Registry { file, runs, detector, opened, ..Registry::default() };
         let names: Vec<String> = registry.runs.keys().cloned().collect();
@@ -157,7 +157,7 @@ impl Registry {
         let Some(run) = self.runs.get(name).filter(|run| run.finished.is_none()) else { return };
         for (&rank, member) in run.members.iter().filter(|(_, member)| run.awaits(member)) {
             let worker = WorkerIncarnation { rank, incarnation: member.incarnation };
-            self.detector.expect(worker, limits(0), now);
+            self.detector.expect(worker, worker_limits(0), now);
             let presence = Presence { worker, session: None, gone: false, batches: 0, in_job: false };
             self.presences.insert((name.to_owned(), rank), presence);
         }
@@ -166,7 +166,7 @@ impl Registry {
     /// What this registry knows of a run, as a checkpoint has it (its state `runs`). `None`: it does not know the run.
     pub fn snapshot(&self, name: &str) -> Option<Vec<u8>> {
         let run = self.runs.get(name)?;
-        Some(runs_file::encode(&BTreeMap::from([(name.to_owned(), run.clone())])))
+        Some(RUNS_FILE.encode(&BTreeMap::from([(name.to_owned(), run.clone())])))
     }
 
     /// The birth of a run by what [`snapshot`](Self::snapshot) has made. 0: it is not known.
@@ -174,7 +174,7 @@ impl Registry {
     /// # Errors
     /// The bytes are no runs: in words.
     pub fn birth_in(snapshot: &[u8], name: &str) -> Result<u64, String> {
-        Ok(runs_file::decode(snapshot)?.get(name).map_or(0, |run| run.birth))
+        Ok(RUNS_FILE.decode(snapshot)?.get(name).map_or(0, |run| run.birth))
     }
 
     /// Takes over the runs of a checkpoint, as [`snapshot`](Self::snapshot) made them. In a data folder they are also
@@ -195,7 +195,7 @@ impl Registry {
     }
 
     fn insert(&mut self, bytes: &[u8], now: Duration, change: impl Fn(&mut RunRecord)) -> Result<(), String> {
-        for (name, mut run) in runs_file::decode(bytes)? {
+        for (name, mut run) in RUNS_FILE.decode(bytes)? {
             RunId::check_name(&name)?;
             change(&mut run);
             let before = self.runs.insert(name.clone(), run);
@@ -301,7 +301,7 @@ impl Registry {
             }
             RunActionV1::Finish { generation, rows, at, missing } => {
                 self.member(&name, generation, incarnation)?;
-                return self.finish(&name, (generation, incarnation.rank), RunEnd { at, rows, missing }, now);
+                return self.finish(&name, generation, incarnation.rank, RunEnd { at, rows, missing }, now);
             }
         }
         let finished = self.runs.get(&name).is_some_and(|run| run.finished.is_some());
@@ -340,7 +340,7 @@ impl Registry {
         }
         match run.members.get(&incarnation.rank) {
             Some(known) if known.incarnation == incarnation.incarnation => match known.state {
-                WorkerState::Dead => Err((Refusal::Fenced, given_up(name, incarnation.rank))),
+                WorkerState::Dead => Err((Refusal::Fenced, worker_given_up(name, incarnation.rank))),
                 WorkerState::Live | WorkerState::Left => Ok(()),
             },
             Some(known) if known.incarnation > incarnation.incarnation => {
@@ -404,7 +404,7 @@ impl Registry {
     pub fn save(&mut self, name: &str, before: Option<RunRecord>) -> Result<(), RunRefusal> {
         self.changed.insert(name.to_owned());
         let Some(file) = &self.file else { return Ok(()) };
-        runs_file::save(file, &self.runs).map_err(|error| {
+        RUNS_FILE.save(file, &self.runs).map_err(|error| {
             match before {
                 Some(before) => self.runs.insert(name.to_owned(), before),
                 None => self.runs.remove(name),

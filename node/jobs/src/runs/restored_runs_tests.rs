@@ -53,7 +53,7 @@ fn a_restored_run_takes_its_place_from_the_first_worker() {
             RunSetting::new("--alpha", 0.1).of_rows(),
         ];
         let (tables, notes) = (vec!["lr".to_owned()], "scale 0.1".to_owned());
-        registry.join_alone("r", RunIntent::Auto, settings, tables, (1, notes)).unwrap();
+        registry.join_alone("r", RunIntent::Auto, settings, tables, 1, notes).unwrap();
     };
     request(&mut before);
     let mut registry = Registry::default();
@@ -97,22 +97,4 @@ fn the_first_worker_decides_what_a_run_of_imported_tables_is() {
     registry.adopt("r", &["r.lr".into()], 3).unwrap();
     assert!(come(&mut registry, (1, 5), ("a:1", 64), 0.2).is_err());
     assert_eq!(come(&mut registry, (1, 6), ("a:1", 64), 0.1), Ok(RunDecision::Joined));
-}
-
-/// The registry of an older version names the scheduler by its address. The servers may be at other addresses now.
-#[test]
-fn a_run_of_an_older_version_forgets_the_address_of_its_scheduler() {
-    let mut before = Registry::default();
-    let settings = vec![
-        RunSetting::new("--scheduler (by default the server whose address comes first as text)", "a:1"),
-        RunSetting::new("--shards", 64).of_rows(),
-        RunSetting::new("--alpha", 0.1).of_rows(),
-    ];
-    let (tables, notes) = (vec!["lr".to_owned()], String::new());
-    before.join_alone("r", RunIntent::Auto, settings, tables, (1, notes)).unwrap();
-    let mut registry = Registry::default();
-    registry.take_over(&before.snapshot("r").unwrap(), NOW).unwrap();
-    registry.presences.clear();
-    assert_eq!(come(&mut registry, (0, 5), ("b:1", 64), 0.1), Ok(RunDecision::Resumed));
-    assert!(come(&mut registry, (1, 6), ("c:1", 64), 0.1).unwrap_err().contains("--scheduler"));
 }

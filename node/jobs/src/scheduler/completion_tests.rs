@@ -7,7 +7,7 @@ use crate::scheduler::requests::Scheduler;
 use gannet_wire::limits::OWN_SLEEP;
 use gannet_wire::messages::control;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
-use gannet_wire::messages::jobs::{SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SplitGrant};
+use gannet_wire::messages::jobs::{SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant};
 use gannet_wire::messages::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn a_chief_that_dies_before_it_has_saved_is_followed_by_one_worker_when_it_is_fe
 fn a_job_that_nobody_saved_was_trained_again_by_who_came_later_than_a_minute() {
     let (mut scheduler, mut now) = (Scheduler::default(), Duration::ZERO);
     let mut ask = |of: WorkerIncarnation, what: SchedulerActionV1, now: Duration| {
-        scheduler.answer(SchedulerRequestV1 { incarnation: of, what }, of.rank, now).map_err(|(_, text)| text)
+        scheduler.answer(SchedulerRequestV3::of_no_run(of, what), of.rank, now).map_err(|(_, text)| text)
     };
     let register = || SchedulerActionV1::Register { plan: plan(1, 1) };
     ask(incarnation(0, 1), register(), now).unwrap();

@@ -3,13 +3,13 @@
 
 use crate::limits::{RUN_FORGOTTEN_AFTER, RUNS_MAX};
 use crate::scheduler::data_server::{DataServer, DataServerConfig};
-use crate::scheduler::job_state_file;
-use crate::scheduler::job_state_file::JobStateFileError;
+use crate::scheduler::job_state_file::{forget_job_of, runs_with_jobs};
 use crate::scheduler::requests::{Scheduler, SchedulerRefusal};
 use gannet_core::Schema;
+use gannet_wire::StateFileError;
 use gannet_wire::frames::scheduler::FedFrame;
 use gannet_wire::messages::data::DataRequest;
-use gannet_wire::messages::jobs::{JobTableV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV2};
+use gannet_wire::messages::jobs::{JobTableV3, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3};
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
 use gannet_wire::messages::runs::RunId;
 use gannet_wire::refusal::Refusal;
@@ -33,14 +33,14 @@ impl Schedulers {
         folder: Option<&Path>,
         config: Option<DataServerConfig>,
         now: Duration,
-    ) -> Result<Schedulers, JobStateFileError> {
+    ) -> Result<Schedulers, StateFileError> {
         let (mut jobs, serves_data) = (BTreeMap::new(), config.is_some());
         match config {
             Some(_) => {
                 jobs.insert(String::new(), Scheduler::open(folder, "", config, now)?);
             }
             None => {
-                for run in folder.map_or(Ok(Vec::new()), job_state_file::runs)? {
+                for run in folder.map_or(Ok(Vec::new()), runs_with_jobs)? {
                     let scheduler = Scheduler::open(folder, &run, None, now)?;
                     jobs.insert(run, scheduler);
                 }
@@ -57,22 +57,21 @@ impl Schedulers {
     /// Answers a request.
     pub fn answer(
         &mut self,
-        ask: SchedulerRequestV2,
+        ask: SchedulerRequestV3,
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let SchedulerRequestV2 { run, generation, birth, ask } = ask;
-        let key = self.key(&run).to_owned();
+        let key = self.key(&ask.run).to_owned();
         if !self.jobs.contains_key(&key) {
             match ask.what {
                 SchedulerActionV1::Status => return Ok(SchedulerReplyV1::StatusV2(None)),
                 SchedulerActionV1::Register { .. } => self.begin(&key, now)?,
-                _ => return Err(unknown(&run, ask.incarnation)),
+                _ => return Err(unknown(&ask.run, ask.incarnation)),
             }
         }
         match self.jobs.get_mut(&key) {
-            Some(scheduler) => scheduler.answer_in((generation, birth), ask, session, now),
-            None => Err(unknown(&run, ask.incarnation)),
+            Some(scheduler) => scheduler.answer(ask, session, now),
+            None => Err(unknown(&ask.run, ask.incarnation)),
         }
     }
 
@@ -114,7 +113,7 @@ impl Schedulers {
         }
         self.forgotten.push(run.to_owned());
         if let Some(folder) = &self.folder
-            && let Err(error) = job_state_file::remove(folder, run)
+            && let Err(error) = forget_job_of(folder, run)
         {
             // A later start finds the job again. Nobody trains it: its run is gone, and a new one has another birth.
             tracing::warn!(run, %error, "the state of a forgotten job stays in the folder");
@@ -122,14 +121,13 @@ impl Schedulers {
     }
 
     /// A worker reports the rows of a table.
-    pub fn note_table(&mut self, report: JobTableV2, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV2 { run, record } = report;
-        let incarnation = record.incarnation;
-        if let Err(error) = Schema::check_name(&record.table.table) {
+    pub fn note_table(&mut self, report: JobTableV3, now: Duration) -> Result<(), SchedulerRefusal> {
+        if let Err(error) = Schema::check_name(&report.table.table) {
             return Err((Refusal::Malformed, error.to_string()));
         }
-        let key = self.key(&run).to_owned();
-        self.jobs.get_mut(&key).ok_or_else(|| unknown(&run, incarnation))?.note_table(record, now)
+        let key = self.key(&report.run).to_owned();
+        let job = self.jobs.get_mut(&key).ok_or_else(|| unknown(&report.run, report.incarnation))?;
+        job.note_table(report, now)
     }
 
     /// The data server of the workers.
@@ -221,10 +219,11 @@ impl Schedulers {
         &mut self,
         run: &str,
         worker: WorkerIncarnation,
-        report: (Progress, Activity),
+        progress: Progress,
+        work: Activity,
     ) -> Option<String> {
         let key = self.key(run).to_owned();
-        self.jobs.get_mut(&key)?.note_report(worker, report)
+        self.jobs.get_mut(&key)?.note_report(worker, progress, work)
     }
 
     /// Called once a second.

@@ -4,9 +4,7 @@ use crate::limits::{RUN_FORGOTTEN_AFTER, RUNS_MAX};
 use crate::scheduler::jobs::Schedulers;
 use crate::scheduler::requests::SchedulerRefusal;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
-use gannet_wire::messages::jobs::{
-    SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SchedulerRequestV2,
-};
+use gannet_wire::messages::jobs::{SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3};
 use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::refusal::Refusal;
 use std::time::Duration;
@@ -20,8 +18,8 @@ fn ask(
     now: Duration,
 ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
     let incarnation = WorkerIncarnation { rank: 0, incarnation: 1 + u64::from(session) };
-    let ask = SchedulerRequestV1 { incarnation, what };
-    schedulers.answer(SchedulerRequestV2 { run: run.into(), generation: 1, birth: 1, ask }, session, now)
+    let run = run.into();
+    schedulers.answer(SchedulerRequestV3 { run, generation: 1, birth: 1, incarnation, what }, session, now)
 }
 
 fn register(schedulers: &mut Schedulers, of: (&str, u32), now: Duration) -> Result<(), SchedulerRefusal> {

@@ -7,6 +7,7 @@ use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::messages::job_plan::JobPlan;
 use gannet_wire::messages::jobs::SchedulerReplyV1;
 use gannet_wire::messages::member::{SplitCounts, WorkerIncarnation};
+use gannet_wire::messages::runs::JobRun;
 use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ impl Scheduler {
         &mut self,
         worker: WorkerIncarnation,
         plan: JobPlan,
-        run: (u32, u64),
+        run: &JobRun,
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
@@ -33,10 +34,10 @@ impl Scheduler {
         if self.is_for_another_job(worker.rank, &plan, run, now) {
             self.begin_job(worker, &plan, run, now)?;
         }
-        let ((generation, _), is_linked) = (run, self.has_linked());
+        let is_linked = self.has_linked();
         let Some(job) = &mut self.job else { return Ok(SchedulerReplyV1::Wait) };
         // A job that failed, and that every worker has left, goes on with the next worker: the cause may be gone.
-        if generation > 0 && !is_linked {
+        if run.generation > 0 && !is_linked {
             job.forgive();
         }
         job.register(worker, &plan)?;
@@ -60,7 +61,8 @@ impl Scheduler {
     }
 
     /// Refuses a worker of a run that a lost registry knew, and one of an older generation than the job's.
-    fn check_run(&self, rank: u32, (generation, birth): (u32, u64)) -> Result<(), SchedulerRefusal> {
+    fn check_run(&self, rank: u32, run: &JobRun) -> Result<(), SchedulerRefusal> {
+        let &JobRun { generation, birth, .. } = run;
         if generation == 0 {
             return Ok(());
         }
@@ -84,18 +86,12 @@ impl Scheduler {
     }
 
     /// Whether this worker registers for another job than the present one.
-    fn is_for_another_job(
-        &self,
-        rank: u32,
-        plan: &JobPlan,
-        (generation, birth): (u32, u64),
-        now: Duration,
-    ) -> bool {
+    fn is_for_another_job(&self, rank: u32, plan: &JobPlan, run: &JobRun, now: Duration) -> bool {
         let Some(job) = &self.job else { return true };
         // The registry of runs decides when a job begins. Without a registry the job's state tells a new job from an
         // old one.
-        if generation > 0 {
-            return !self.is_of_run(birth) || job.generation < generation;
+        if run.generation > 0 {
+            return !self.is_of_run(run.birth) || job.generation < run.generation;
         }
         if self.data_server.is_some() {
             // A data server serves one job: another job begins with another data server.
@@ -114,7 +110,7 @@ impl Scheduler {
         &mut self,
         WorkerIncarnation { rank, incarnation: number }: WorkerIncarnation,
         plan: &JobPlan,
-        (generation, birth): (u32, u64),
+        run: &JobRun,
         now: Duration,
     ) -> Result<(), SchedulerRefusal> {
         if let Some(before) = self.job.as_ref().map(JobState::started).filter(|before| *before >= number) {
@@ -126,7 +122,7 @@ impl Scheduler {
         }
         let before = self.job.take();
         let mut job = JobState::new(plan.clone(), number)?;
-        (job.generation, job.birth) = (generation, birth);
+        (job.generation, job.birth) = (run.generation, run.birth);
         if let Some(before) = &before {
             job.inherit(before);
             let SplitCounts { done, tasks, .. } = before.counts();

@@ -4,18 +4,19 @@
 use crate::limits::{BARRIER_BYTES_MAX, HELD_MAX};
 use crate::scheduler::data_server::{DataServer, DataServerConfig};
 use crate::scheduler::job_state::{JobState, JobStateError};
-use crate::scheduler::job_state_file;
-use crate::scheduler::job_state_file::{JobStateFile, JobStateFileError};
+use crate::scheduler::job_state_file::{JOB_STATE_FILE, job_state_path};
 use crate::scheduler::table_records::RecordOutcome;
+use gannet_wire::StateFileError;
 use gannet_wire::limits::TEXT_BYTES_MAX;
 use gannet_wire::log_limiter::LogLimiter;
 use gannet_wire::messages::jobs::{
-    JobOrders, JobTableV1, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SplitGrant,
+    JobOrders, JobTableV3, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
 };
 use gannet_wire::messages::member::{Activity, Progress, SplitCounts, WorkerIncarnation};
+use gannet_wire::messages::runs::JobRun;
 use gannet_wire::refusal::Refusal;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A refusal: the code, and why.
@@ -49,7 +50,7 @@ fn check_action(action: &SchedulerActionV1) -> Result<(), SchedulerRefusal> {
 /// The scheduler of one job at a time.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    file: Option<JobStateFile>,
+    file: Option<PathBuf>,
     pub job: Option<JobState>,
     /// Present if the scheduler has the data and sends it to the workers.
     pub data_server: Option<DataServer>,
@@ -73,12 +74,12 @@ impl Scheduler {
         run: &str,
         config: Option<DataServerConfig>,
         now: Duration,
-    ) -> Result<Scheduler, JobStateFileError> {
+    ) -> Result<Scheduler, StateFileError> {
         let data_server = config.map(DataServer::new);
-        let file = folder.map(|folder| JobStateFile::new(folder, run));
-        let job = file.as_ref().map_or(Ok(None), JobStateFile::load)?;
+        let file = folder.map(|folder| job_state_path(folder, run));
+        let job = file.as_deref().map_or(Ok(None), |file| JOB_STATE_FILE.load(file))?;
         if let (Some(data_server), Some(job)) = (&data_server, &job) {
-            data_server.check_job(job).map_err(|why| JobStateFileError::Other { why })?;
+            data_server.check_job(job).map_err(|why| StateFileError::OtherJob { why })?;
         }
         if let Some(job) = &job {
             let SplitCounts { done, tasks, .. } = job.counts();
@@ -106,7 +107,7 @@ impl Scheduler {
 
     /// The job state as a checkpoint has it. `None`: there is no job.
     pub fn snapshot(&self) -> Option<Vec<u8>> {
-        self.job.as_ref().map(job_state_file::encode)
+        self.job.as_ref().map(|job| JOB_STATE_FILE.encode(job))
     }
 
     /// Goes on with the job state of a checkpoint. The tables' images were made anew, so the next worker reports their
@@ -116,7 +117,7 @@ impl Scheduler {
     /// # Errors
     /// The bytes are no job state, are of other data than this scheduler has, or cannot be saved: in words.
     pub fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let mut job = job_state_file::decode(bytes)?;
+        let mut job = JOB_STATE_FILE.decode(bytes)?;
         if let Some(data_server) = &self.data_server {
             data_server.check_job(&job)?;
         }
@@ -130,7 +131,7 @@ impl Scheduler {
     /// # Errors
     /// As [`restore`](Self::restore).
     pub fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.go_on_with(job_state_file::decode(bytes)?)
+        self.go_on_with(JOB_STATE_FILE.decode(bytes)?)
     }
 
     fn go_on_with(&mut self, job: JobState) -> Result<(), String> {
@@ -140,26 +141,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Answers a request of a program that names no generation.
-    #[cfg(test)]
-    pub(crate) fn answer(
+    /// Answers a request of a worker.
+    pub fn answer(
         &mut self,
-        ask: SchedulerRequestV1,
+        ask: SchedulerRequestV3,
         session: u32,
         now: Duration,
     ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        self.answer_in((0, 0), ask, session, now)
-    }
-
-    /// Answers a request of a worker. `run` is the generation and the birth of its run.
-    pub fn answer_in(
-        &mut self,
-        run: (u32, u64),
-        ask: SchedulerRequestV1,
-        session: u32,
-        now: Duration,
-    ) -> Result<SchedulerReplyV1, SchedulerRefusal> {
-        let SchedulerRequestV1 { incarnation, what } = ask;
+        let SchedulerRequestV3 { run: name, generation, birth, incarnation, what } = ask;
         if matches!(what, SchedulerActionV1::Status) {
             return Ok(SchedulerReplyV1::StatusV2(self.job.as_ref().map(|job| self.status_of(job))));
         }
@@ -167,7 +156,8 @@ impl Scheduler {
         self.heard = now;
         self.tick(now);
         if let SchedulerActionV1::Register { plan } = what {
-            return self.register(incarnation, plan, run, session, now);
+            let run = JobRun { name, generation, birth };
+            return self.register(incarnation, plan, &run, session, now);
         }
         // A report is not saved: at worst a batch is trained again, and the shards drop its pushes.
         let saves = !matches!(what, SchedulerActionV1::ReportV3 { .. } | SchedulerActionV1::Meet { .. });
@@ -254,8 +244,8 @@ impl Scheduler {
     }
 
     /// A worker reports which rows a table has. If they are not the rows that the job has trained, the job ends.
-    pub fn note_table(&mut self, report: JobTableV1, now: Duration) -> Result<(), SchedulerRefusal> {
-        let JobTableV1 { incarnation, table } = report;
+    pub fn note_table(&mut self, report: JobTableV3, now: Duration) -> Result<(), SchedulerRefusal> {
+        let JobTableV3 { run: _, incarnation, table } = report;
         self.tick(now);
         let unknown = || (Refusal::Unknown, JobStateError::Unknown(incarnation).to_string());
         let outcome = self.job.as_mut().ok_or_else(unknown)?.note_table(incarnation, table)?;
@@ -277,7 +267,8 @@ impl Scheduler {
     pub fn note_report(
         &mut self,
         worker: WorkerIncarnation,
-        (progress, work): (Progress, Activity),
+        progress: Progress,
+        work: Activity,
     ) -> Option<String> {
         let orders = self.job.as_mut()?.report(worker, progress).ok()?;
         self.works.insert(worker.rank, (worker.incarnation, work));
@@ -301,7 +292,10 @@ impl Scheduler {
     pub(crate) fn save_job(&mut self) -> Result<(), SchedulerRefusal> {
         self.changed = true;
         match (&self.file, &self.job) {
-            (Some(file), Some(job)) => file.save(job).map_err(|error| (Refusal::NoSpace, error.to_string())),
+            (Some(file), Some(job)) => {
+                let saved = JOB_STATE_FILE.save_unsynced(file, job);
+                saved.map_err(|error| (Refusal::NoSpace, error.to_string()))
+            }
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use gannet_wire::limits::{JOB_WORKERS_MAX, PLAN_BYTES_MAX, RUN_BYTES_MAX, TEXT_B
 use gannet_wire::messages::control;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
 use gannet_wire::messages::jobs::{
-    JobOrders, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1, SplitGrant,
+    JobOrders, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
 };
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
 use gannet_wire::refusal::Refusal;
@@ -290,7 +290,7 @@ impl SchedulerModel {
         of: WorkerIncarnation,
         what: SchedulerActionV1,
     ) -> Result<SchedulerReplyV1, (Refusal, String)> {
-        self.0.answer(SchedulerRequestV1 { incarnation: of, what }, of.rank, self.1)
+        self.0.answer(SchedulerRequestV3::of_no_run(of, what), of.rank, self.1)
     }
 }
 

@@ -18,7 +18,7 @@ use gannet_wire::frames::tables::{
     ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
 };
 use gannet_wire::frames::vectors::VectorFrame;
-use gannet_wire::frames::word::pair;
+use gannet_wire::frames::word::pair_of_words;
 use gannet_wire::messages::awaited::AwaitV1;
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::{
@@ -229,7 +229,7 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let keys = some_keys(choices, keys);
             let (every_ms, flags) = (choices.below(3) as u32, choices.below(5) as u32);
             let count = keys.len() as u32 + u32::from(choices.below(8) == 0);
-            let words = [pair(table, count), pair(every_ms, flags), choices.word(), 0];
+            let words = [pair_of_words(table, count), pair_of_words(every_ms, flags), choices.word(), 0];
             (any_head(SubscribeFrame::KIND, 0, id, words), bytes_of(&keys))
         }
         21 => open_table(choices, id),
@@ -353,7 +353,7 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
     let dim = [1, 1, 3, 16, 32, 64][choices.below(6) as usize];
     let keys = some_keys(choices, keys.min((256 << 10) / (8 + 4 * dim)));
     let keyset = match choices.below(4) {
-        0 => pair(choices.word() as u32, choices.below(4) as u32),
+        0 => pair_of_words(choices.word() as u32, choices.below(4) as u32),
         _ => 0,
     };
     let writes = [

@@ -11,7 +11,7 @@ use gannet_wire::limits::FEED_BYTES_MAX;
 use gannet_wire::messages::control;
 use gannet_wire::messages::data::DataRequest;
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
-use gannet_wire::messages::jobs::{SchedulerActionV1, SchedulerRequestV1, SchedulerRequestV2};
+use gannet_wire::messages::jobs::{SchedulerActionV1, SchedulerRequestV3};
 use gannet_wire::messages::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use gannet_wire::messages::runs::{JoinV1, RunActionV1, RunBeatV2, RunIntent, RunRequestV1, RunSetting};
 
@@ -47,11 +47,9 @@ pub(crate) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
             .clone(),
     };
     let run = ["", "one", "two", "no/name"][choices.below(4) as usize].to_owned();
-    let ask = SchedulerRequestV1 { incarnation: incarnation(choices), what };
-    let mut payload = control::seal_as(
-        2,
-        &SchedulerRequestV2 { run, generation: choices.below(4) as u32, birth: choices.below(2), ask },
-    );
+    let incarnation = incarnation(choices);
+    let (generation, birth) = (choices.below(4) as u32, choices.below(2));
+    let mut payload = control::seal_as(3, &SchedulerRequestV3 { run, generation, birth, incarnation, what });
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }

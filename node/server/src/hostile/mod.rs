@@ -16,7 +16,7 @@ use gannet_wire::messages::control::{
     PusherV1, RefusedV1, StatusV2, TableOpenedV4, WaitsV2, WelcomeV1,
 };
 use gannet_wire::messages::data::{DataRequest, OfferV1};
-use gannet_wire::messages::jobs::JobTableV1;
+use gannet_wire::messages::jobs::JobTableV3;
 use gannet_wire::messages::runs::RunRequestV1;
 
 /// Reads these bytes as a head and as every control message. Each is read or refused, and a message that was read can
@@ -56,7 +56,7 @@ fn messages(bytes: &[u8]) {
     reads::<IdentifyV2>(bytes);
     reads::<IdentityV1>(bytes);
     reads::<ConfirmV2>(bytes);
-    reads::<JobTableV1>(bytes);
+    reads::<JobTableV3>(bytes);
     reads::<RunRequestV1>(bytes);
     reads::<TableOpenedV4>(bytes);
     reads::<StatusV2>(bytes);

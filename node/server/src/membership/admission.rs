@@ -45,7 +45,7 @@ impl JobIdentity {
 impl<N: Net> Membership<N> {
     /// Whether this server is a member of the job that the coordinator knows, and what it then knows of the job.
     /// `None`: it asks again later.
-    pub(crate) fn admit(&self, (known, version): (GenerationV2, u64)) -> StepOutcome<Option<GenerationV2>> {
+    pub(crate) fn admit(&self, known: GenerationV2, version: u64) -> StepOutcome<Option<GenerationV2>> {
         let (own, kept) = (self.identity.birth.get(), self.place_folder().map_or(0, PlaceFolder::birth));
         let is_member = match (own, kept) {
             (0, 0) => known.servers == self.identity.servers,
@@ -53,7 +53,7 @@ impl<N: Net> Membership<N> {
             (own, _) => known.birth == own,
         };
         if !is_member {
-            return self.refuse(known, (own, kept));
+            return self.refuse(known, own, kept);
         }
         self.identity.refused_at.set(None);
         // Servers with data folders may come at other addresses, and those in memory know the job by these.
@@ -72,7 +72,7 @@ impl<N: Net> Membership<N> {
     }
 
     /// The name is that of another job.
-    fn refuse(&self, known: GenerationV2, (own, kept): (u64, u64)) -> StepOutcome<Option<GenerationV2>> {
+    fn refuse(&self, known: GenerationV2, own: u64, kept: u64) -> StepOutcome<Option<GenerationV2>> {
         let job = &self.config.job;
         if own != 0 || kept != 0 {
             return Ok(Err(Deposed(format!(

@@ -26,9 +26,9 @@ impl<N: Net> Membership<N> {
     /// What the coordinator knows of the job's generation, and the version of that. The first server that asks founds
     /// the job.
     pub(crate) fn generation(&self) -> Result<(GenerationV2, u64), CoordinatorError> {
-        let key = undone::key(&self.config.job);
+        let key = undone::generation_key(&self.config.job);
         loop {
-            if let Some(known) = undone::known(&*self.config.coordinator, &key)? {
+            if let Some(known) = undone::known_generation(&*self.config.coordinator, &key)? {
                 return Ok(known);
             }
             let lease = match self.keeps_rows() {
@@ -65,7 +65,7 @@ impl<N: Net> Membership<N> {
         version: u64,
         next: &GenerationV2,
     ) -> Result<Option<u64>, CoordinatorError> {
-        let (key, value) = (undone::key(&self.config.job), control::seal_as(2, next));
+        let (key, value) = (undone::generation_key(&self.config.job), control::seal_as(2, next));
         self.config.coordinator.compare_and_set(&key, version, &value, RunLeases::of(next.lease))
     }
 
@@ -88,8 +88,8 @@ impl<N: Net> Membership<N> {
 
     /// Begins the next generation, unless another server has done so. Returns the present one.
     fn go_back(&self, from: GenerationV2, place: u32) -> Result<GenerationV2, CoordinatorError> {
-        let key = undone::key(&self.config.job);
-        let known = undone::known(&*self.config.coordinator, &key)?;
+        let key = undone::generation_key(&self.config.job);
+        let known = undone::known_generation(&*self.config.coordinator, &key)?;
         let Some((known, version)) = known else { return Ok(self.generation()?.0) };
         if known.number != from.number {
             return Ok(known);
@@ -178,7 +178,7 @@ impl<N: Net> Membership<N> {
             Some((place, version)) if place.incarnation == self.incarnation => (place, version),
             seen => {
                 let (before, at) = seen.map_or((0, 0), |(place, version)| (place.epoch, version));
-                if !self.claim(keys, before + 1, (begins_with, generation)) {
+                if !self.claim(keys, before + 1, begins_with, generation) {
                     return Ok(None);
                 }
                 let place = PlaceV3 {
@@ -237,12 +237,7 @@ impl<N: Net> Membership<N> {
     }
 
     /// Writes down in the data folder, if there is one, that this server claims a place. Returns whether it may go on.
-    fn claim(
-        &self,
-        keys: &PlaceKeys,
-        epoch: u64,
-        (rows, generation): (Option<PlaceRows>, GenerationV2),
-    ) -> bool {
+    fn claim(&self, keys: &PlaceKeys, epoch: u64, rows: Option<PlaceRows>, generation: GenerationV2) -> bool {
         let Some(folder) = self.folder_of(keys) else { return true };
         let claim = Claim { epoch, incarnation: self.incarnation };
         let claimed = match rows {

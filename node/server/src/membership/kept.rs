@@ -85,7 +85,8 @@ impl<N: Net> Membership<N> {
         &self,
         slots: &[Slot],
         keys: &PlaceKeys,
-        (place, version): (&mut PlaceV3, &mut u64),
+        place: &mut PlaceV3,
+        version: &mut u64,
     ) -> StepOutcome<()> {
         let now = self.net.now();
         let until = match self.kept.borrow_mut().get_mut(&keys.number) {
@@ -134,10 +135,7 @@ impl<N: Net> Membership<N> {
             if let Role::Owner { place, version, .. } = role
                 && place.ready
             {
-                crate::membership::role::goes_on(
-                    self.settle_kept(slots, keys, (place, version)),
-                    keys.number,
-                )?;
+                crate::membership::role::goes_on(self.settle_kept(slots, keys, place, version), keys.number)?;
             }
         }
         Ok(())

@@ -82,15 +82,26 @@ pub struct Membership<N: Net> {
     warned: RefCell<BTreeMap<u32, (String, Duration)>>,
 }
 
+/// What a membership shares with the rest of its server.
+pub(crate) struct MembershipParts<'a, N: Net> {
+    pub(crate) incarnation: u64,
+    pub(crate) standing: Option<Arc<Standing>>,
+    /// Those that wake the threads.
+    pub(crate) threads: Vec<N::Waker>,
+    pub(crate) links: &'a [BackupLink],
+    /// The queues of each thread, one for each backup slot.
+    pub(crate) queues: &'a [ThreadQueues],
+    pub(crate) loading: Option<Loading>,
+}
+
 impl<N: Net> Membership<N> {
-    /// The membership of a server, if it has one. The queues of each thread are one for each backup slot.
+    /// The membership of a server, if it has one.
     pub(crate) fn new(
         net: &N,
         config: &ServerConfig,
-        (incarnation, standing): (u64, Option<Arc<Standing>>),
-        (threads, links, queues): (Vec<N::Waker>, &[BackupLink], &[ThreadQueues]),
-        loading: Option<Loading>,
+        parts: MembershipParts<'_, N>,
     ) -> Option<Membership<N>> {
+        let MembershipParts { incarnation, standing, threads, links, queues, loading } = parts;
         let slot = |(at, link): (usize, &BackupLink)| Slot {
             first: config.backups.get(at).cloned(),
             shared: link.slot.clone(),
@@ -147,10 +158,11 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         role: Role,
-        (now, owners): (GenerationV2, &Owners),
+        now: GenerationV2,
+        owners: &Owners,
     ) -> (Role, StepOutcome<()>) {
         match role {
-            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, (now, owners)) {
+            Role::Backup { mut vacancy } => match self.watch(keys, &mut vacancy, now, owners) {
                 Ok(Ok(taken)) => (taken.unwrap_or(Role::Backup { vacancy }), Ok(Ok(()))),
                 Ok(Err(deposed)) => (Role::BACKUP, Ok(Err(deposed))),
                 Err(error) => {
@@ -182,7 +194,8 @@ impl<N: Net> Membership<N> {
         &self,
         keys: &PlaceKeys,
         vacancy: &mut Option<Vacancy>,
-        (generation, owners): (GenerationV2, &Owners),
+        generation: GenerationV2,
+        owners: &Owners,
     ) -> StepOutcome<Option<Role>> {
         let coordinator = &*self.config.coordinator;
         match owners.get(&keys.owner) {
@@ -217,7 +230,7 @@ impl<N: Net> Membership<N> {
                 // The next round asks again.
                 if self.owner_had_time(begun) { self.take_over(keys)? } else { None }
             }
-            Some(seen) if has_rows => self.take_again(keys, seen, generation)?,
+            Some((seen, version)) if has_rows => self.take_again(keys, seen, version, generation)?,
             Some((place, version)) if self.may_begin(keys, &place, begun, generation) => {
                 self.found(keys, Some((place, version)), generation)?
             }

@@ -49,7 +49,8 @@ impl Registration {
     pub(crate) fn keep(
         &mut self,
         coordinator: &dyn Coordinator,
-        (now, ttl): (Duration, Duration),
+        now: Duration,
+        ttl: Duration,
         server: ServerV1,
     ) -> Result<(), CoordinatorError> {
         if let Some(lease) = self.lease
@@ -148,7 +149,7 @@ pub fn members(coordinator: &dyn Coordinator, job: &str) -> Result<Vec<MemberSta
 ///
 /// # Errors
 /// The coordinator gave no answer.
-pub fn places(
+pub fn place_statuses(
     coordinator: &dyn Coordinator,
     job: &str,
 ) -> Result<BTreeMap<u32, PlaceStatus>, CoordinatorError> {
@@ -156,8 +157,9 @@ pub fn places(
     let (keys, _) = list_all(coordinator, &prefix)?;
     let mut places = BTreeMap::new();
     for number in keys.iter().filter_map(|(key, _)| key[prefix.len()..].parse().ok()) {
-        places
-            .extend(crate::membership::status::place(coordinator, job, number)?.map(|place| (number, place)));
+        places.extend(
+            crate::membership::status::place_status(coordinator, job, number)?.map(|place| (number, place)),
+        );
     }
     Ok(places)
 }

@@ -83,7 +83,8 @@ impl<N: Net> Membership<N> {
     pub(crate) fn take_again(
         &self,
         keys: &PlaceKeys,
-        (seen, version): (PlaceV3, u64),
+        seen: PlaceV3,
+        version: u64,
         generation: GenerationV2,
     ) -> Result<Option<Role>, CoordinatorError> {
         let Some((folder, rows)) = self.folder_of(keys).and_then(|folder| Some((folder, folder.claim()?)))

@@ -59,7 +59,7 @@ impl<N: Net> Membership<N> {
     /// The server does not own this place any more.
     fn round(&self, known: &mut Known) -> Result<(), (u32, Deposed)> {
         let (mut kept_at, home) = (self.net.now(), self.config.place.0);
-        self.steps(&mut known.places, (known.generation, &Owners::new()), Role::is_owner)?;
+        self.steps(&mut known.places, known.generation, &Owners::new(), Role::is_owner)?;
         if keeps_all(&known.places) {
             self.become_ready_with(&mut known.places)?;
             for slot in &known.slots {
@@ -84,11 +84,11 @@ impl<N: Net> Membership<N> {
         };
         for at in 0..known.places.len() {
             if !known.places[at].1.is_owner() && keeps_all(&known.places) {
-                self.steps(&mut known.places[at..=at], (known.generation, &owners), |_| true)?;
+                self.steps(&mut known.places[at..=at], known.generation, &owners, |_| true)?;
             }
             if self.net.now().saturating_sub(kept_at) >= self.config.lease / 8 {
                 kept_at = self.net.now();
-                self.steps(&mut known.places, (known.generation, &owners), Role::is_owner)?;
+                self.steps(&mut known.places, known.generation, &owners, Role::is_owner)?;
             }
         }
         goes_on(self.register(known).map(Ok), home)
@@ -96,14 +96,14 @@ impl<N: Net> Membership<N> {
 
     /// The job as the coordinator knows it, and the owners of places. `None`: this server is no member of the job.
     fn now_known(&self) -> StepOutcome<Option<(GenerationV2, (Owners, u64))>> {
-        let known = self.generation()?;
+        let (known, version) = self.generation()?;
         self.note_answer();
-        let generation = match self.admit(known)? {
+        let generation = match self.admit(known, version)? {
             Ok(Some(generation)) => generation,
             Ok(None) => return Ok(Ok(None)),
             Err(deposed) => return Ok(Err(deposed)),
         };
-        self.runs.keep(&*self.config.coordinator, (self.net.now(), self.config.kept), generation.lease)?;
+        self.runs.keep(&*self.config.coordinator, self.net.now(), self.config.kept, generation.lease)?;
         Ok(Ok(Some((generation, self.owners()?))))
     }
 
@@ -111,12 +111,13 @@ impl<N: Net> Membership<N> {
     fn steps(
         &self,
         places: &mut [(PlaceKeys, Role)],
-        (generation, owners): (GenerationV2, &Owners),
+        generation: GenerationV2,
+        owners: &Owners,
         has_role: impl Fn(&Role) -> bool,
     ) -> Result<(), (u32, Deposed)> {
         for (keys, role) in places.iter_mut().filter(|(_, role)| has_role(role)) {
             let taken = std::mem::replace(role, Role::BACKUP);
-            let (next, outcome) = self.step(keys, taken, (generation, owners));
+            let (next, outcome) = self.step(keys, taken, generation, owners);
             *role = next;
             goes_on(outcome, keys.number)?;
         }
@@ -147,7 +148,7 @@ impl<N: Net> Membership<N> {
             slots: known.slots.iter().map(Slot::told).collect(),
         };
         let owns = !server.owned.is_empty();
-        known.registration.keep(coordinator, (self.net.now(), self.config.lease), server)?;
+        known.registration.keep(coordinator, self.net.now(), self.config.lease, server)?;
         let now = self.net.now();
         let elapsed = now.saturating_sub(known.members_at);
         if elapsed >= self.config.lease / 8 {

@@ -31,7 +31,8 @@ impl RunLeases {
     pub(crate) fn keep(
         &self,
         coordinator: &dyn Coordinator,
-        (now, kept): (Duration, Duration),
+        now: Duration,
+        kept: Duration,
         lease: u64,
     ) -> Result<(), CoordinatorError> {
         let mut seen = self.seen.borrow_mut();

@@ -28,7 +28,7 @@ pub struct PlaceStatus {
 ///
 /// # Errors
 /// The coordinator gave no answer.
-pub fn place(
+pub fn place_status(
     coordinator: &dyn Coordinator,
     job: &str,
     place: u32,

@@ -30,7 +30,7 @@ pub fn generation(
     coordinator: &dyn Coordinator,
     job: &str,
 ) -> Result<Option<GenerationStatus>, CoordinatorError> {
-    let known = known(coordinator, &key(job))?;
+    let known = known_generation(coordinator, &generation_key(job))?;
     let status = |(GenerationV2 { number, checkpoint, undone, .. }, _)| GenerationStatus {
         number,
         checkpoint,
@@ -40,12 +40,12 @@ pub fn generation(
 }
 
 /// The key of a job's generation.
-pub(crate) fn key(job: &str) -> String {
+pub(crate) fn generation_key(job: &str) -> String {
     format!("{job}/generation")
 }
 
 /// The generation under a key, and its version.
-pub(crate) fn known(
+pub(crate) fn known_generation(
     coordinator: &dyn Coordinator,
     key: &str,
 ) -> Result<Option<(GenerationV2, u64)>, CoordinatorError> {
@@ -102,9 +102,9 @@ impl<N: Net> Membership<N> {
 
     /// The coordinator keeps the number, if no other server knows of more.
     fn keep_undone(&self, now: GenerationV2, undone: u64) -> Result<(), CoordinatorError> {
-        let key = key(&self.config.job);
+        let key = generation_key(&self.config.job);
         let coordinator = &*self.config.coordinator;
-        while let Some((known, version)) = known(coordinator, &key)? {
+        while let Some((known, version)) = known_generation(coordinator, &key)? {
             if known.number != now.number || known.undone >= undone {
                 break;
             }

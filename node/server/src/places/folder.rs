@@ -24,9 +24,10 @@ use crate::config::MembershipConfig;
 use crate::places::folder_error::PlaceFolderError;
 use gannet_core::own_files::FileOwner;
 use gannet_core::{HeldTable, Store, own_files};
-use gannet_wire::messages::control;
+use gannet_jobs::runs::runs_file::{RUNS_FILE, RUNS_FILE_NAME};
+use gannet_jobs::scheduler::job_state_file::{JOB_STATE_FILE, is_job_state_name};
 use gannet_wire::messages::control::PlaceV3;
-use gannet_wire::whole_files;
+use gannet_wire::state_file::StateFile;
 use rkyv::{Archive, Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,9 +38,12 @@ use std::{fs, io};
 
 const RECORD: &str = "PLACE";
 
-const MAGIC: [u8; 8] = *b"GNTPLAC1";
-
-const RECORD_BEGINNING: &[u8] = b"GNTPLAC";
+const RECORD_FILE: StateFile<PlaceRecordV2> = StateFile::new(
+    b"GNTPLAC2",
+    "the record of a place",
+    "move everything in the folder away: the server then begins as a backup of a server that has the rows, and if there \
+     is none, --on-server-loss says what happens",
+);
 
 /// Where former rows are.
 const FORMER: &str = "former";
@@ -97,16 +101,16 @@ pub(crate) enum FolderRows {
     Unknown(String),
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceFolderError + use<> {
+fn place_io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceFolderError + use<> {
     let path = path.to_path_buf();
     move |source| PlaceFolderError::Io { what, path, source }
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
+fn sync_place_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn in_words(job: &str, place: u32, places: u32) -> String {
+fn place_in_words(job: &str, place: u32, places: u32) -> String {
     format!("place {place} of {places} of job {job:?}")
 }
 
@@ -144,7 +148,7 @@ impl PlaceFolder {
         if is_marked(&folder.path.join(MOVING)) {
             folder.set_aside()?;
         }
-        let record = match read(&folder.path)? {
+        let record = match RECORD_FILE.load(&folder.path.join(RECORD))? {
             Some(record) => Some(folder.checked(record)?),
             None => folder.of_no_coordinator()?,
         };
@@ -160,12 +164,12 @@ impl PlaceFolder {
         let PlaceRecordV2 { job, place, places, .. } = &record;
         match *job == self.job && (*place, *places) == self.place {
             true => Ok(record),
-            false => Err(self.other(in_words(job, *place, *places))),
+            false => Err(self.other(place_in_words(job, *place, *places))),
         }
     }
 
     fn other(&self, has: String) -> PlaceFolderError {
-        let (folder, wanted) = (self.path.clone(), in_words(&self.job, self.place.0, self.place.1));
+        let (folder, wanted) = (self.path.clone(), place_in_words(&self.job, self.place.0, self.place.1));
         PlaceFolderError::Other { folder, has, wanted }
     }
 
@@ -178,7 +182,7 @@ impl PlaceFolder {
                 return Err(self.other(format!("a job without coordinator, table {table:?}: {identity}")));
             }
         }
-        let is_empty = tables.is_empty() && states(&self.path)?.is_empty();
+        let is_empty = tables.is_empty() && job_states_in(&self.path)?.is_empty();
         Ok((!is_empty).then(|| PlaceRecordV2 { rows: Some(Claim::NONE), ..self.record(0) }))
     }
 
@@ -217,7 +221,7 @@ impl PlaceFolder {
         let folder = self.path.display();
         let is_of_job = rows != Claim::NONE;
         let forgot = || {
-            let has = in_words(&record.job, record.place, record.places);
+            let has = place_in_words(&record.job, record.place, record.places);
             FolderRows::Unknown(format!(
                 "the folder {folder} has rows of {has}, of epoch {}, which the coordinator does not know: it was started \
                  again without what it knew, or is another one. Start it with its --data-dir (etcd: restore its data), or \
@@ -278,10 +282,10 @@ impl PlaceFolder {
         let mut record = self.lock();
         for table in self.store.tables() {
             tracing::info!(table, "removing what an interrupted start has left here");
-            self.store.drop_table(&table).map_err(io_error("removing", &self.path.join(&table)))?;
+            self.store.drop_table(&table).map_err(place_io_error("removing", &self.path.join(&table)))?;
         }
         remove_states(&self.path)?;
-        sync(&self.path).map_err(io_error("syncing", &self.path))?;
+        sync_place_folder(&self.path).map_err(place_io_error("syncing", &self.path))?;
         let next = PlaceRecordV2 { claims: vec![claim], ..self.record(generation) };
         self.write(&mut record, next)
     }
@@ -297,9 +301,7 @@ impl PlaceFolder {
     }
 
     fn write(&self, record: &mut Option<PlaceRecordV2>, next: PlaceRecordV2) -> Result<(), PlaceFolderError> {
-        let path = self.path.join(RECORD);
-        let bytes = whole_files::encode(MAGIC, &control::seal_as(2, &next));
-        whole_files::replace(&path, &bytes).map_err(io_error("writing", &path))?;
+        RECORD_FILE.save(&self.path.join(RECORD), &next)?;
         *record = Some(next);
         Ok(())
     }
@@ -308,22 +310,22 @@ impl PlaceFolder {
     /// folder former.new, and the next start goes on. Files of the user stay where they are.
     pub(crate) fn set_aside(&self) -> Result<(), PlaceFolderError> {
         let (moving, former) = (self.path.join(MOVING), self.former());
-        let failed = |path: &Path| io_error("moving former rows to", path);
-        let sync_own = || sync(&self.path).map_err(failed(&self.path));
+        let failed = |path: &Path| place_io_error("moving former rows to", path);
+        let sync_own = || sync_place_folder(&self.path).map_err(failed(&self.path));
         self.begin_move(&moving, &former)?;
         self.store.move_tables(&moving).map_err(failed(&moving))?;
         move_states(&self.path, &moving)?;
-        sync(&moving).map_err(failed(&moving))?;
+        sync_place_folder(&moving).map_err(failed(&moving))?;
         sync_own()?;
         let mark = former.join(MARK);
         if !is_marked(&former) {
             Store::remove_tables(&former).map_err(failed(&former))?;
             remove_states(&former)?;
-            own_files::remove(&former.join(RECORD), &[RECORD_BEGINNING]).map_err(failed(&former))?;
+            RECORD_FILE.remove(&former.join(RECORD)).map_err(failed(&former))?;
             if own_files::remove_folder(&former).map_err(failed(&former))? {
                 own_files::rename(&moving, &former).map_err(failed(&former))?;
                 sync_own()?;
-                own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
+                own_files::remove_own(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
                 *self.lock() = None;
                 return Ok(());
             }
@@ -332,23 +334,23 @@ impl PlaceFolder {
         }
         Store::move_tables_of(&moving, &former).map_err(failed(&former))?;
         move_states(&moving, &former)?;
-        sync(&former).map_err(failed(&former))?;
-        own_files::remove(&moving.join(MARK), &[MARK_BEGINNING]).map_err(failed(&moving))?;
+        sync_place_folder(&former).map_err(failed(&former))?;
+        own_files::remove_own(&moving.join(MARK), &[MARK_BEGINNING]).map_err(failed(&moving))?;
         own_files::remove_folder(&moving).map_err(failed(&moving))?;
         sync_own()?;
-        own_files::remove(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
+        own_files::remove_own(&mark, &[MARK_BEGINNING]).map_err(failed(&mark))?;
         *self.lock() = None;
         Ok(())
     }
 
     /// Makes the folder to which former rows are moved, with its mark, unless a move that was killed has made it.
     fn begin_move(&self, moving: &Path, former: &Path) -> Result<(), PlaceFolderError> {
-        let failed = |path: &Path| io_error("moving former rows to", path);
+        let failed = |path: &Path| place_io_error("moving former rows to", path);
         if is_marked(moving) {
             return Ok(());
         }
-        if own_files::remove(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(former))? {
-            sync(former).map_err(failed(former))?;
+        if own_files::remove_own(&former.join(MARK), &[MARK_BEGINNING]).map_err(failed(former))? {
+            sync_place_folder(former).map_err(failed(former))?;
         }
         fs::create_dir_all(moving).map_err(failed(moving))?;
         // A kill may have left the mark without its name.
@@ -358,7 +360,7 @@ impl PlaceFolder {
             return Err(failed(moving)(own_files::in_the_way(moving)));
         }
         own_files::replace(&moving.join(MARK), MARK_BEGINNING, MARK_BEGINNING).map_err(failed(moving))?;
-        sync(&self.path).map_err(failed(&self.path))
+        sync_place_folder(&self.path).map_err(failed(&self.path))
     }
 }
 
@@ -368,18 +370,18 @@ fn is_marked(folder: &Path) -> bool {
 }
 
 /// The states of the job in a folder, each with what it begins with.
-fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderError> {
+fn job_states_in(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderError> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        entries => entries.map_err(io_error("reading", folder))?,
+        entries => entries.map_err(place_io_error("reading", folder))?,
     };
     for entry in entries {
-        let entry = entry.map_err(io_error("reading", folder))?;
+        let entry = entry.map_err(place_io_error("reading", folder))?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        let beginning: &[u8] = match &*name {
-            "RUNS" => b"GNTRUNS",
-            _ if name.starts_with("scheduler.") && name.ends_with(".book") => b"GNTBOOK",
+        let beginning = match &*name {
+            RUNS_FILE_NAME => RUNS_FILE.beginning(),
+            name if is_job_state_name(name) => JOB_STATE_FILE.beginning(),
             _ => continue,
         };
         if own_files::owner(&path, &[beginning]) == FileOwner::Gannet {
@@ -391,8 +393,8 @@ fn states(folder: &Path) -> Result<Vec<(PathBuf, &'static [u8])>, PlaceFolderErr
 }
 
 fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
-    for (path, beginning) in states(folder)? {
-        own_files::remove(&path, &[beginning]).map_err(io_error("removing", &path))?;
+    for (path, beginning) in job_states_in(folder)? {
+        own_files::remove_own(&path, &[beginning]).map_err(place_io_error("removing", &path))?;
     }
     Ok(())
 }
@@ -401,10 +403,12 @@ fn remove_states(folder: &Path) -> Result<(), PlaceFolderError> {
 /// job without coordinator.
 fn move_states(folder: &Path, to: &Path) -> Result<(), PlaceFolderError> {
     let record = folder.join(RECORD);
-    let record = (own_files::owner(&record, &[RECORD_BEGINNING]) == FileOwner::Gannet).then_some(record);
-    for path in states(folder)?.into_iter().map(|(path, _)| path).chain(record) {
+    let record =
+        (own_files::owner(&record, &[RECORD_FILE.beginning()]) == FileOwner::Gannet).then_some(record);
+    for path in job_states_in(folder)?.into_iter().map(|(path, _)| path).chain(record) {
         let Some(name) = path.file_name() else { continue };
-        own_files::rename_new(&path, &to.join(name)).map_err(io_error("moving former rows from", &path))?;
+        own_files::rename_new(&path, &to.join(name))
+            .map_err(place_io_error("moving former rows from", &path))?;
     }
     Ok(())
 }
@@ -425,28 +429,17 @@ impl Claim {
     }
 }
 
-/// The file PLACE of a folder.
-fn read(folder: &Path) -> Result<Option<PlaceRecordV2>, PlaceFolderError> {
-    let path = folder.join(RECORD);
-    let bytes = whole_files::read(&path).map_err(io_error("reading", &path))?;
-    let Some(bytes) = bytes else { return Ok(None) };
-    let payload = whole_files::decode(MAGIC, &bytes, "the record of a place");
-    let opened = payload.and_then(|payload| {
-        control::open_as::<PlaceRecordV2>(2, payload).map_err(|error| format!("it cannot be read: {error}"))
-    });
-    opened.map(Some).map_err(|why| PlaceFolderError::Torn { path, why })
-}
-
 /// Refuses a folder of a job with a coordinator to a process without one.
 ///
 /// # Errors
 /// It is such a folder, or its file PLACE cannot be read.
 pub fn refuse_without_coordinator(store: &Store) -> Result<(), PlaceFolderError> {
     let Some(folder) = store.folder() else { return Ok(()) };
-    match read(folder)? {
+    match RECORD_FILE.load(&folder.join(RECORD))? {
         None => Ok(()),
-        Some(PlaceRecordV2 { job, place, places, .. }) => {
-            Err(PlaceFolderError::NoCoordinator { folder: folder.into(), has: in_words(&job, place, places) })
-        }
+        Some(PlaceRecordV2 { job, place, places, .. }) => Err(PlaceFolderError::NoCoordinator {
+            folder: folder.into(),
+            has: place_in_words(&job, place, places),
+        }),
     }
 }

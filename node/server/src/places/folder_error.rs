@@ -1,6 +1,8 @@
 //! Why a data folder cannot be used for a place.
 
 use gannet_core::OpenError;
+use gannet_wire::StateFileError;
+use gannet_wire::state_file::system_remedy;
 use std::io;
 use std::path::PathBuf;
 
@@ -9,7 +11,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum PlaceFolderError {
     /// The system reported an error.
-    #[error("{what} {}: {source}; {}", path.display(), remedy(source))]
+    #[error("{what} {}: {source}; {}", path.display(), system_remedy(source))]
     Io {
         /// What was done.
         what: &'static str,
@@ -18,18 +20,9 @@ pub enum PlaceFolderError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file PLACE is damaged.
-    #[error(
-        "{}: {why}; put the file back as it was. Or move everything in the folder away: the server then begins as a \
-         backup of a server that has the rows, and if there is none, --on-server-loss says what happens",
-        path.display()
-    )]
-    Torn {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
+    /// The file PLACE cannot be read or written.
+    #[error(transparent)]
+    Record(#[from] StateFileError),
     /// The folder is of another place.
     #[error(
         "--data-dir {}: it has the rows of {has}, and this server has {wanted}. With a coordinator the alphabetical \
@@ -64,15 +57,10 @@ pub enum PlaceFolderError {
 impl PlaceFolderError {
     /// Whether the system failed, so that the folder and the flags may be right.
     pub fn is_system(&self) -> bool {
-        matches!(self, PlaceFolderError::Io { .. } | PlaceFolderError::Images(_))
-    }
-}
-
-/// What to do about an error of the system.
-fn remedy(error: &io::Error) -> &'static str {
-    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory};
-    match error.kind() {
-        AlreadyExists | IsADirectory | NotADirectory => "something else has that name: move it away",
-        _ => "free some space, or check the folder's permissions",
+        match self {
+            PlaceFolderError::Io { .. } | PlaceFolderError::Images(_) => true,
+            PlaceFolderError::Record(error) => error.is_system(),
+            _ => false,
+        }
     }
 }

@@ -1,68 +1,31 @@
 //! The counter from which a server hands out incarnations. In a data folder it is a file. The server syncs the file
 //! before it answers with a number, so a number may be skipped but is never given twice.
-//!
-//! ```text
-//! 0   8  "GNTINCAR"
-//! 8   4  version
-//! 12  4  crc32c of bytes 0..12 and 16..24
-//! 16  8  the highest number handed out
-//! ```
 
 use crate::limits::{INCARNATION_GAP, INCARNATION_NAMED_MAX};
 use gannet_core::{OpenError, Store};
-use gannet_wire::whole_files;
-use std::io;
-use std::path::{Path, PathBuf};
+use gannet_wire::StateFileError;
+use gannet_wire::state_file::StateFile;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 const NAME: &str = "INCARNATIONS";
 
-const MAGIC: [u8; 8] = *b"GNTINCAR";
-
-const VERSION: u32 = 1;
-
-const BYTES: usize = 24;
+/// The counter's file: the highest number that was handed out.
+const COUNTER_FILE: StateFile<u64> = StateFile::new(
+    b"GNTINCA1",
+    "the counter of incarnations",
+    "remove it: the next number is then far above all that the tables here remember",
+);
 
 /// Why the counter cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CounterError {
-    /// The system reported an error.
-    #[error(
-        "the counter of incarnations {}: {source}; free some space, or check the folder's permissions",
-        path.display()
-    )]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is damaged, or is no counter.
-    #[error(
-        "the counter of incarnations {}: {why}; put back the file as it was, or remove it: the next number is then far \
-         above all that the tables here remember",
-        path.display()
-    )]
-    Torn {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// A later version of gannet wrote the file.
-    #[error(
-        "the counter of incarnations {} has version {found}, not {VERSION}: run the gannet that wrote it",
-        path.display()
-    )]
-    Newer {
-        /// Which file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-    },
+    /// The counter's file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] StateFileError),
     /// The tables' images cannot be read.
     #[error(transparent)]
     Images(#[from] OpenError),
@@ -109,7 +72,7 @@ impl Incarnations {
         };
         let file = folder.join(NAME);
         let remembered = store.highest_incarnation(INCARNATION_NAMED_MAX)?;
-        let highest = match (load(&file)?, remembered) {
+        let highest = match (COUNTER_FILE.load(&file)?, remembered) {
             (Some(stored), remembered) => stored.max(remembered.unwrap_or(0)),
             (None, None) => 0,
             // A number that was handed out and has not pushed yet is in no image. The gap is larger than the count of
@@ -132,7 +95,7 @@ impl Incarnations {
     /// The counter as a checkpoint has it (its state `incarnations`): the bytes of its file, with the highest number
     /// that this server knows of.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
-        encode(self.highest()).to_vec()
+        COUNTER_FILE.encode(&self.highest())
     }
 
     /// Takes over the counter of a checkpoint. Numbers that were handed out after the checkpoint are below those that
@@ -141,7 +104,7 @@ impl Incarnations {
     /// # Errors
     /// The bytes are no counter, or the number cannot be saved: in words.
     pub(crate) fn restore(&mut self, bytes: Option<&[u8]>, named: u64) -> Result<(), String> {
-        let stored = bytes.map_or(Ok(0), read)?;
+        let stored = bytes.map_or(Ok(0), |bytes| COUNTER_FILE.decode(bytes))?;
         if self.looks_only {
             return Ok(());
         }
@@ -153,13 +116,13 @@ impl Incarnations {
     /// # Errors
     /// The bytes are no counter, or the number cannot be saved: in words.
     pub(crate) fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.go_on_behind(read(bytes)?)
+        self.go_on_behind(COUNTER_FILE.decode(bytes)?)
     }
 
     fn go_on_behind(&mut self, number: u64) -> Result<(), String> {
         let highest = number.max(self.highest);
         if let Some(file) = &self.file {
-            save(file, highest).map_err(|error| error.to_string())?;
+            COUNTER_FILE.save(file, &highest).map_err(|error| error.to_string())?;
         }
         (self.highest, self.changed) = (highest, true);
         Ok(())
@@ -170,72 +133,11 @@ impl Incarnations {
         let before = self.highest().max(floor);
         let next = before.checked_add(1).ok_or(CounterError::Exhausted(before))?;
         if let Some(file) = &self.file {
-            save(file, next)?;
+            COUNTER_FILE.save(file, &next)?;
         }
         (self.highest, self.changed) = (next, true);
         Ok(next)
     }
-}
-
-/// The number in the file, if there is one.
-fn load(file: &Path) -> Result<Option<u64>, CounterError> {
-    let bytes = whole_files::read(file).map_err(|source| CounterError::Io { path: file.into(), source })?;
-    let Some(bytes) = bytes else { return Ok(None) };
-    decode(&bytes).map(Some).map_err(|unread| match unread {
-        UnreadCounter::Torn(why) => CounterError::Torn { path: file.into(), why },
-        UnreadCounter::Newer(found) => CounterError::Newer { path: file.into(), found },
-    })
-}
-
-/// Why bytes are no counter.
-enum UnreadCounter {
-    Torn(String),
-    /// They have this later version.
-    Newer(u32),
-}
-
-/// The number in the bytes of a counter, or why there is none: in words.
-fn read(bytes: &[u8]) -> Result<u64, String> {
-    decode(bytes).map_err(|unread| match unread {
-        UnreadCounter::Torn(why) => why,
-        UnreadCounter::Newer(found) => format!("it has version {found}, not {VERSION}"),
-    })
-}
-
-/// The number in the bytes of a counter's file.
-fn decode(bytes: &[u8]) -> Result<u64, UnreadCounter> {
-    let torn = |why: String| Err(UnreadCounter::Torn(why));
-    let Some((head, _)) = bytes.split_first_chunk::<16>().filter(|(head, _)| head[..8] == MAGIC) else {
-        return torn(format!("its {} bytes do not begin as a counter does", bytes.len()));
-    };
-    let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    if word(8) > VERSION {
-        return Err(UnreadCounter::Newer(word(8)));
-    }
-    let Ok(bytes) = <[u8; BYTES]>::try_from(bytes) else {
-        return torn(format!("it has {} bytes, not {BYTES}", bytes.len()));
-    };
-    let number = bytes[16..].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    match encode(number) == bytes {
-        true => Ok(number),
-        false => torn("its checksum is wrong".into()),
-    }
-}
-
-fn encode(number: u64) -> [u8; BYTES] {
-    let mut bytes = [0; BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[16..].copy_from_slice(&number.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..]);
-    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-    bytes
-}
-
-/// Writes the number so that it survives the process and the machine.
-fn save(file: &Path, number: u64) -> Result<(), CounterError> {
-    let because = |source| CounterError::Io { path: file.into(), source };
-    whole_files::replace(file, &encode(number)).map_err(because)
 }
 
 #[cfg(test)]
@@ -259,9 +161,10 @@ mod tests {
 
     #[test]
     fn a_counter_file_is_these_bytes() {
-        let mut want = b"GNTINCAR".to_vec();
-        want.extend([1, 0, 0, 0, 0xA8, 0x37, 0x73, 0x79, 8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(encode(0x0102_0304_0506_0708), *want);
+        let message = [1, 0, 0, 0, 8, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let sum = crc32c::crc32c(&message).to_le_bytes();
+        let want = [&b"GNTINCA1"[..], &sum, &[0; 4], &message].concat();
+        assert_eq!(COUNTER_FILE.encode(&0x0102_0304_0506_0708), want);
     }
 
     #[test]
@@ -306,38 +209,41 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_counter_and_one_of_a_later_program_are_refused_by_name() {
+    fn a_torn_counter_and_one_of_another_version_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
         open(&store).unwrap().allocate(77).unwrap();
         let file = folder.path().join(NAME);
         let whole = fs::read(&file).unwrap();
-        for at in [0, 12, 16, BYTES - 1] {
+        for at in [0, 12, 16, whole.len() - 1] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;
             fs::write(&file, &bytes).unwrap();
             let torn = open(&store).unwrap_err();
-            assert!(matches!(torn, CounterError::Torn { .. }), "byte {at}: {torn}");
+            assert!(matches!(torn, CounterError::File(StateFileError::Torn { .. })), "byte {at}: {torn}");
             assert!(
                 torn.to_string().contains("INCARNATIONS") && torn.to_string().contains("remove it"),
                 "{torn}"
             );
         }
-        for end in [0, 7, BYTES - 1] {
+        for end in [0, 7, whole.len() - 1] {
             fs::write(&file, &whole[..end]).unwrap();
-            assert!(matches!(open(&store).unwrap_err(), CounterError::Torn { .. }), "{end} bytes");
+            let torn = open(&store).unwrap_err();
+            assert!(matches!(torn, CounterError::File(StateFileError::Torn { .. })), "{end} bytes: {torn}");
         }
-        let mut bytes = whole.clone();
-        bytes[8] = 2;
-        fs::write(&file, [&bytes[..], &[0; 40]].concat()).unwrap();
-        let newer = open(&store).unwrap_err();
-        assert!(matches!(newer, CounterError::Newer { found: 2, .. }), "{newer}");
-        assert!(newer.to_string().ends_with("run the gannet that wrote it"), "{newer}");
+        for version in *b"2R" {
+            let mut bytes = whole.clone();
+            bytes[7] = version;
+            fs::write(&file, [&bytes[..], &[0; 40]].concat()).unwrap();
+            let other = open(&store).unwrap_err();
+            assert!(matches!(other, CounterError::File(StateFileError::Version { .. })), "{other}");
+            assert!(other.to_string().contains("run the gannet that wrote it"), "{other}");
+        }
         // A number that cannot be written is not handed out.
         fs::write(&file, &whole).unwrap();
         let mut counter = open(&store).unwrap();
         fs::create_dir(folder.path().join("INCARNATIONS.new")).unwrap();
-        assert!(matches!(counter.allocate(0).unwrap_err(), CounterError::Io { .. }));
+        assert!(matches!(counter.allocate(0).unwrap_err(), CounterError::File(StateFileError::Io { .. })));
         fs::remove_dir(folder.path().join("INCARNATIONS.new")).unwrap();
         assert_eq!(counter.allocate(0).unwrap(), 79);
     }

@@ -77,7 +77,10 @@ pub(crate) fn snapshot(
 }
 
 /// As [`snapshot`], on any thread: only thread 0 has these holders.
-pub(crate) fn states(run: &str, (scheduler, runs, incarnations): RunStates<'_>) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn states_of_run(
+    run: &str,
+    (scheduler, runs, incarnations): RunStates<'_>,
+) -> Vec<(String, Vec<u8>)> {
     let (Some(scheduler), Some(incarnations)) = (scheduler, incarnations) else { return Vec::new() };
     let states = snapshot(run, scheduler, runs, incarnations);
     states.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()

@@ -28,7 +28,7 @@ use crate::places::own::{OwnPlace, OwnPlaces, SCHEDULER_PLACE};
 use crate::places::states::ToldStates;
 use crate::replication::gate::ReplicationGate;
 use crate::replication::published::PublishedCommands;
-use crate::replication::queue::{CommandQueue, Deferred, QueueProgress};
+use crate::replication::queue::{CommandQueue, Deferred, QueueProgress, StreamBeginning};
 use crate::replication::stream::Fill;
 use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
@@ -39,6 +39,13 @@ use gannet_wire::partition::{PartitionMap, Partitioning};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Where a table of this server stands.
+#[derive(Clone, Copy)]
+pub(crate) struct TablePlace<'a> {
+    pub(crate) map: &'a PartitionMap,
+    pub(crate) place: OwnPlace,
+}
 
 /// The replication of one server thread.
 pub(crate) struct Replication {
@@ -97,7 +104,7 @@ impl Replication {
         &mut self,
         number: usize,
         table: &mut ServerTable,
-        (map, place): (&PartitionMap, OwnPlace),
+        of: TablePlace<'_>,
         is_new: bool,
     ) {
         if let Some(shards) = &mut table.shards {
@@ -106,7 +113,7 @@ impl Replication {
             let (told, queues) = (self.told.clone(), self.queues.clone());
             shards.tell(Some(Box::new(TableListener { table: number, told, queues })));
         }
-        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, (map, place), is_new));
+        (0..self.queues.len()).for_each(|at| self.begin_table(at, number, table, of, is_new));
     }
 
     /// Begins the stream of a table to a backup, if it is connected.
@@ -115,9 +122,10 @@ impl Replication {
         at: usize,
         number: usize,
         table: &ServerTable,
-        (map, place): (&PartitionMap, OwnPlace),
+        of: TablePlace<'_>,
         is_awaited: bool,
     ) {
+        let TablePlace { map, place } = of;
         let queue = &self.queues[at];
         let threads = match queue.connection() {
             Some((connection, threads)) if connection == self.connections[at] => threads,
@@ -130,21 +138,16 @@ impl Replication {
         }
         self.next_stream = hash(self.next_stream.wrapping_add(1));
         let copies = copies_of(table.identity(), shards, map, threads);
-        let told = (self.told.load(Relaxed), is_awaited);
-        queue.begin_table(number, (self.next_stream, place), told, &copies);
+        let (stream, told) = (self.next_stream, self.told.load(Relaxed));
+        queue.begin_table(number, StreamBeginning { stream, place, told, is_awaited }, &copies);
     }
 
     /// Tells the backups again what they know of a table besides its rows.
-    pub(crate) fn confirm_table(
-        &mut self,
-        number: usize,
-        table: &ServerTable,
-        (map, place): (&PartitionMap, OwnPlace),
-    ) {
+    pub(crate) fn confirm_table(&mut self, number: usize, table: &ServerTable, of: TablePlace<'_>) {
         for queue in &self.queues {
             if let (Some((_, threads)), Some(shards)) = (queue.connection(), &table.shards) {
-                let copies = copies_of(table.identity(), shards, map, threads);
-                queue.confirm_table(number, place, self.told.fetch_add(1, Relaxed), &copies);
+                let copies = copies_of(table.identity(), shards, of.map, threads);
+                queue.confirm_table(number, of.place, self.told.fetch_add(1, Relaxed), &copies);
             }
         }
     }
@@ -185,12 +188,13 @@ impl Replication {
                     let identity = table.identity();
                     let map = partitioning.map(identity.servers);
                     // No worker waits for the backup before it has all tables.
-                    self.begin_table(at, number, table, (&map, places.get(identity.server)), true);
+                    let of = TablePlace { map: &map, place: places.get(identity.server) };
+                    self.begin_table(at, number, table, of, true);
                 }
             }
             if let Some((number, shard, fill)) = queue.next_fill(FILL_QUEUE_BYTES) {
                 if let Some(shards) = tables.get_mut(number).and_then(|table| table.shards.as_mut()) {
-                    self.fill(&queue, (number, shards), shard, fill);
+                    self.fill(&queue, number, shards, shard, fill);
                 }
                 more |= queue.next_fill(FILL_QUEUE_BYTES).is_some();
             }
@@ -216,7 +220,8 @@ impl Replication {
                 let identity = table.identity();
                 let map = partitioning.map(identity.servers);
                 // The backup joins the set of the place when it has all rows.
-                self.begin_table(at, number, table, (&map, places.get(identity.server)), false);
+                let of = TablePlace { map: &map, place: places.get(identity.server) };
+                self.begin_table(at, number, table, of, false);
             }
         }
     }
@@ -228,7 +233,7 @@ impl Replication {
     }
 
     /// Tells the next rows of a shard.
-    fn fill(&self, queue: &CommandQueue, (number, shards): (usize, &mut Shards), shard: u32, fill: Fill) {
+    fn fill(&self, queue: &CommandQueue, number: usize, shards: &mut Shards, shard: u32, fill: Fill) {
         let (slot, piece) = match fill {
             Fill::Upto { slot, piece } => (slot, piece + 1),
             _ => (0, 1),
@@ -290,7 +295,7 @@ fn copies_of(identity: TableIdentity, shards: &Shards, map: &PartitionMap, threa
     let TableIdentity { uid, server, servers } = identity;
     let (schema, all_births) = (shards.schema(), shards.all_births());
     let copies = |thread| {
-        let own = map.shards_of_thread(server, (thread, threads as u32), schema.shards);
+        let own = map.shards_of_thread(server, thread, threads as u32, schema.shards);
         let births = shards.set().iter().zip(shards.births());
         let births = births.filter(|(shard, _)| own.contains(*shard)).collect();
         let (schema, uid, confirmed) = (schema.encode(), uid.0, all_births != 0);
@@ -339,7 +344,7 @@ impl Replication {
 
     /// Tells all backups a state that has changed. `is_first`: they have not been told it before, and need it to have
     /// all.
-    pub(crate) fn tell_state(&mut self, is_first: bool, (name, run): (&str, &str), bytes: Vec<u8>) {
+    pub(crate) fn tell_state(&mut self, is_first: bool, name: &str, run: &str, bytes: Vec<u8>) {
         let Some(states) = &mut self.states else { return };
         let state = StateV1 { name: name.to_owned(), run: run.to_owned(), bytes };
         let (sealed, told) = (control::seal(&state), self.told.fetch_add(1, Relaxed));

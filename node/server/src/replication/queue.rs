@@ -172,7 +172,7 @@ impl QueueState {
     }
 
     /// Adds the beginnings of copies.
-    fn add_copies(&mut self, (stream, place): (u64, OwnPlace), told: u64, threads: &[CopyV1]) {
+    fn add_copies(&mut self, stream: u64, place: OwnPlace, told: u64, threads: &[CopyV1]) {
         let OwnPlace { epoch, is_held: keeps, .. } = place;
         for (queue, copies) in self.threads.iter_mut().zip(threads) {
             if !copies.births.is_empty() {
@@ -194,11 +194,23 @@ impl QueueState {
         let Some(queue) = threads.get_mut(thread) else { return false };
         *last = told + 1;
         words.clear();
-        command_payload::put(words, command);
+        command_payload::put_command(words, command);
         *bytes += queue.add(stream, told, words);
         *news = true;
         true
     }
+}
+
+/// How the stream of a table begins.
+pub(crate) struct StreamBeginning {
+    /// Its number.
+    pub(crate) stream: u64,
+    /// The place of the table.
+    pub(crate) place: OwnPlace,
+    /// The number of its first message.
+    pub(crate) told: u64,
+    /// The backup may take the place of the table before it has all places of this server.
+    pub(crate) is_awaited: bool,
 }
 
 impl CommandQueue {
@@ -215,27 +227,21 @@ impl CommandQueue {
         is_connected.then_some((state.connection, state.threads.len()))
     }
 
-    /// Begins the stream of a table, with its place. `threads` has the copies that each thread of the
-    /// backup keeps. `is_awaited`: the backup may take the place of the table before it has all places of this server.
-    pub(crate) fn begin_table(
-        &self,
-        table: usize,
-        begun: (u64, OwnPlace),
-        (told, is_awaited): (u64, bool),
-        threads: &[CopyV1],
-    ) {
+    /// Begins the stream of a table. `threads` has the copies that each thread of the backup keeps.
+    pub(crate) fn begin_table(&self, table: usize, begun: StreamBeginning, threads: &[CopyV1]) {
         self.end_table(table);
+        let StreamBeginning { stream, place, told, is_awaited } = begun;
         let mut state = self.lock();
         state.ready = false;
-        state.tables.insert(table, Some(TableStream::new(begun.0, threads, is_awaited)));
-        state.add_copies(begun, told, threads);
+        state.tables.insert(table, Some(TableStream::new(stream, threads, is_awaited)));
+        state.add_copies(stream, place, told, threads);
     }
 
     /// Tells the backup again what it knows of a table besides its rows.
     pub(crate) fn confirm_table(&self, table: usize, place: OwnPlace, told: u64, threads: &[CopyV1]) {
         let mut state = self.lock();
         if let Some(stream) = state.tables.get(&table).and_then(Option::as_ref).map(TableStream::id) {
-            state.add_copies((stream, place), told, threads);
+            state.add_copies(stream, place, told, threads);
         }
     }
 

@@ -22,7 +22,8 @@ fn begin(queue: &CommandQueue, threads: usize) {
         all_births: 0,
         births: if thread + 1 == threads { vec![(SHARD, 1)] } else { Vec::new() },
     };
-    queue.begin_table(0, (7, PLACE), (0, true), &(0..threads).map(copies).collect::<Vec<_>>());
+    let begun = StreamBeginning { stream: 7, place: PLACE, told: 0, is_awaited: true };
+    queue.begin_table(0, begun, &(0..threads).map(copies).collect::<Vec<_>>());
 }
 
 fn add_piece(queue: &CommandQueue, told: u64) {
@@ -71,7 +72,8 @@ fn begin_another(queue: &CommandQueue, table: usize, is_awaited: bool) {
     let (schema, births) = (Vec::new(), vec![(SHARD, 1)]);
     let copies =
         CopyV1 { schema, uid: [1; 16], server: 1, servers: 2, confirmed: true, all_births: 0, births };
-    queue.begin_table(table, (8 + table as u64, PLACE), (9, is_awaited), &[copies]);
+    let begun = StreamBeginning { stream: 8 + table as u64, place: PLACE, told: 9, is_awaited };
+    queue.begin_table(table, begun, &[copies]);
 }
 
 #[test]

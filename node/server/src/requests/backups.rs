@@ -1,8 +1,8 @@
 //! What a thread tells its backups, and which answers wait for them.
 
 use crate::places::own::{Positions, SCHEDULER_PLACE};
-use crate::replication::Replication;
 use crate::replication::gate::ReplicationGate;
+use crate::replication::{Replication, TablePlace};
 use crate::server_tables::ServerTables;
 use crate::tables::table::ServerTable;
 use gannet_core::Shards;
@@ -13,7 +13,8 @@ pub(crate) fn replicate_to(tables: &mut ServerTables, mut replication: Replicati
     for (number, table) in tables.all.numbered_mut() {
         let identity = table.identity();
         let map = tables.home.partitioning.map(identity.servers);
-        replication.add_table(number, table, (&map, tables.places.get(identity.server)), true);
+        let of = TablePlace { map: &map, place: tables.places.get(identity.server) };
+        replication.add_table(number, table, of, true);
     }
     tables.backups.replication = Some(replication);
 }

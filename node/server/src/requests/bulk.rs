@@ -18,7 +18,7 @@ use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::f16;
-use gannet_wire::frames::push_payload::{PushLayout, PushPayload, merge_keyset, run_ends};
+use gannet_wire::frames::push_payload::{KeysetPart, PushLayout, PushPayload, merge_keyset, run_ends};
 use gannet_wire::frames::word::unpair;
 use gannet_wire::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use gannet_wire::refusal::Refusal;
@@ -39,7 +39,12 @@ pub(crate) fn shards(
 }
 
 /// Checks a request against the limits, and checks that its payload has the `bytes` that its head announces.
-pub(crate) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer: usize) -> RequestOutcome {
+pub(crate) fn check_bulk_lengths(
+    frame: &Frame<'_>,
+    keys: usize,
+    bytes: usize,
+    answer: usize,
+) -> RequestOutcome {
     let got = frame.payload.len();
     if keys > PART_KEYS_MAX || answer > PART_BYTES_MAX {
         let text = format!(
@@ -55,7 +60,7 @@ pub(crate) fn check_lengths(frame: &Frame<'_>, keys: usize, bytes: usize, answer
 
 /// Answers a pull. The rows are written straight into the out queue. Weights that the worker takes as f16 are rounded
 /// there, unless one of them does not fit: then all of the answer's are f32.
-pub(crate) fn pull(
+pub(crate) fn answer_pull(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     keysets: &mut Keysets,
@@ -67,7 +72,7 @@ pub(crate) fn pull(
     let admitted = |clock| admit_pull(tables, request.table, clock, pusher);
     let lowest = request.clock.map(admitted).transpose()?;
     if request.newer {
-        return cached_pulls::pull(frame, &request, tables, keysets, lowest, scratch, transmit);
+        return cached_pulls::answer_cached_pull(frame, &request, tables, keysets, lowest, scratch, transmit);
     }
     let found = &mut scratch.found;
     let (shards, counters) = shards(&mut tables.all, request.table)?;
@@ -77,7 +82,7 @@ pub(crate) fn pull(
         floats.map_err(|error| RequestFailure::Refused(Refusal::of_pull(&error), error.to_string()))?;
     let rows = count * floats * 4;
     let bytes = rows + if request.slots { count * 4 } else { 0 };
-    check_lengths(frame, count, count * 8, bytes)?;
+    check_bulk_lengths(frame, count, count * 8, bytes)?;
     let keys: &[u64] = cast_slice(&frame.payload[..count * 8]);
     let (out, places) = transmit.reserve(bytes).ok_or(Full)?.split_at_mut(rows);
     let out: &mut [f32] = cast_slice_mut(out);
@@ -103,7 +108,7 @@ pub(crate) fn pull(
         places[..count * 4].copy_from_slice(cast_slice(found));
     }
     counters.pulled_rows.add(count as u64);
-    let f16 = request.f16 && f16::fit(out);
+    let f16 = request.f16 && f16::fit_f16(out);
     if f16 {
         f16::narrow_in_place(out);
     }
@@ -153,7 +158,7 @@ fn push_name(
 }
 
 /// Applies a whole push, or stores it until its step is applied.
-pub(crate) fn push(
+pub(crate) fn answer_push(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     keysets: &mut Keysets,
@@ -171,7 +176,7 @@ pub(crate) fn push(
     let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
-    check_lengths(frame, count, layout.bytes(), layout.f32_bytes() + count * 12)?;
+    check_bulk_lengths(frame, count, layout.bytes(), layout.f32_bytes() + count * 12)?;
     // Space for the acknowledgement comes first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
     let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
@@ -180,8 +185,8 @@ pub(crate) fn push(
     let values = values.floats(rows);
     let (keys, keyset) = match keyset {
         Some(keyset) if request.some => {
-            let keyset_rows = (&keyset.keys[..], &keyset.slots[..]);
-            merge_keyset(bits, count, keyset_rows, keys, (merged, found));
+            let kept = KeysetPart { keys: &keyset.keys, slots: &keyset.slots };
+            merge_keyset(bits, count, kept, keys, merged, found);
             (&merged[..], None)
         }
         keyset => (keys, keyset),

@@ -3,7 +3,7 @@
 use crate::peers::buffers::RequestBuffers;
 use crate::peers::keysets::Keysets;
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
-use crate::requests::bulk::{check_lengths, shards};
+use crate::requests::bulk::{check_bulk_lengths, shards};
 use crate::server_tables::ServerTables;
 use bytemuck::cast_slice_mut;
 use gannet_transport::{Frame, Full, Transmit};
@@ -15,7 +15,7 @@ use gannet_wire::limits::{PART_BYTES_MAX, PART_KEYS_MAX};
 use gannet_wire::refusal::Refusal;
 
 /// Answers a pull with the rows that are newer than the worker's cached ones.
-pub(crate) fn pull(
+pub(crate) fn answer_cached_pull(
     frame: &Frame<'_>,
     request: &PullFrame,
     tables: &mut ServerTables,
@@ -32,7 +32,7 @@ pub(crate) fn pull(
         floats.map_err(|error| RequestFailure::Refused(Refusal::of_pull(&error), error.to_string()))?;
     let (change_bytes, rows) = (change_bytes(count), count * floats * 4);
     if count > PART_KEYS_MAX || rows > PART_BYTES_MAX {
-        return check_lengths(frame, count, frame.payload.len(), rows);
+        return check_bulk_lengths(frame, count, frame.payload.len(), rows);
     }
     let Some(payload) = PullNewerPayload::of(frame.payload, count) else {
         let got = frame.payload.len();

@@ -8,7 +8,7 @@ use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::pull_newer::{CachedRows, read_reply};
 use gannet_wire::frames::push_payload::{KeysetRows, PushPayload, PushValues};
-use gannet_wire::frames::word::pair;
+use gannet_wire::frames::word::pair_of_words;
 use gannet_wire::refusal::Refusal;
 
 fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
@@ -71,7 +71,7 @@ fn what_is_newer_is_told_within_a_life() {
         ask(&sim, &mut link, pull(table, 3, 0).encode(4), &request_payload(incarnation ^ 1, &keys, &cached));
     assert_eq!(answer(&rows, 3).1, [2.0, 4.0, 0.0]);
     // A push of six rows, 4 to 9. Its keyset has three of them: 5, 6 and 7.
-    let some = PushFrame { keys: 6, seq: 3, keyset: pair(welcome.session, 1), some: true, ..push };
+    let some = PushFrame { keys: 6, seq: 3, keyset: pair_of_words(welcome.session, 1), some: true, ..push };
     let rows = KeysetRows::new(&[4, 5, 6, 7, 8, 9], &[1, 2, 3]);
     let (bits, keys, values) = (&rows.bits[..], &rows.others[..], &[1.0; 6][..]);
     assert_eq!((bits, keys), (&[0b001110][..], &[4, 8, 9][..]));
@@ -109,7 +109,7 @@ fn lengths_that_do_not_fit_are_refused() {
         seq,
         row: 0,
         total: 0,
-        keyset: pair(welcome.session, 1),
+        keyset: pair_of_words(welcome.session, 1),
         slots: false,
         named: false,
         some: true,

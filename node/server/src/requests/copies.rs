@@ -59,7 +59,7 @@ fn answer_copy(
     } else if let Some(known) = tables.backups.copies.iter_mut().find(|known| known.stream == stream) {
         (known.confirmed, known.all_births) = (copy.confirmed, copy.all_births);
     } else {
-        let begun = begin_copies(tables, (stream, StreamOrigin { epoch, session }), copy)?;
+        let begun = begin_copies(tables, stream, StreamOrigin { epoch, session }, copy)?;
         if tables.backups.copies.iter().any(|old| begun.is_about(old) && begun.origin.is_before(old.origin)) {
             return refuse(Refusal::Unknown, "these copies were begun again over a later link");
         }
@@ -79,7 +79,8 @@ fn answer_copy(
 
 fn begin_copies(
     tables: &ServerTables,
-    (stream, origin): (u64, StreamOrigin),
+    stream: u64,
+    origin: StreamOrigin,
     copy: CopyV1,
 ) -> Result<Copies, RequestFailure> {
     let CopyV1 { schema, uid, server, servers, confirmed, all_births, births } = copy;
@@ -167,19 +168,30 @@ fn end_replaced(tables: &mut ServerTables, whole: usize) {
     tables.backups.copies.retain(|copies| !replaced.contains(&copies.stream));
 }
 
+/// A server by its place among the servers of its job.
+#[derive(Clone, Copy)]
+struct ServerPart {
+    server: u32,
+    servers: u32,
+}
+
+impl ServerPart {
+    /// Whether a table is of this server.
+    fn has(self, identity: TableIdentity) -> bool {
+        (identity.server, identity.servers) == (self.server, self.servers)
+    }
+}
+
 /// Ends copies of a server's shards that are not whole, if older ones of the whole table are.
-fn end_partial(tables: &mut ServerTables, (server, servers): (u32, u32)) {
-    let of = |copies: &Copies| {
-        let TableIdentity { server: its, servers: all, .. } = copies.identity();
-        (its, all) == (server, servers)
-    };
+fn end_partial(tables: &mut ServerTables, part: ServerPart) {
+    let of = |copies: &Copies| part.has(copies.identity());
     let mut whole: Vec<(String, TableIdentity)> = Vec::new();
     for copies in tables.backups.copies.iter().filter(|copies| of(copies) && copies.are_whole()) {
         let (name, identity) = (copies.table().to_owned(), copies.identity());
         let is_it =
             |other: &&Copies| other.are_whole() && other.table() == name && other.identity() == identity;
         let has = tables.backups.copies.iter().filter(is_it).flat_map(|of| of.shards.set().iter());
-        let own = tables.own_part(server, servers, copies.shards.schema().shards);
+        let own = tables.own_part(part.server, part.servers, copies.shards.schema().shards);
         if ShardSet::of(has) == own && whole.iter().all(|(known, _)| *known != name) {
             whole.push((name, identity));
         }
@@ -204,18 +216,16 @@ fn answer_promote(of: &mut ServerTables, frame: &Frame<'_>, transmit: &mut Trans
 /// are owned here then.
 pub(crate) fn promote_server(tables: &mut ServerTables, promotion: Promotion) -> Result<u32, RequestFailure> {
     let Promotion { server, servers, epoch, has_all_since, .. } = promotion;
-    let of = |copies: &Copies| {
-        let TableIdentity { server: its, servers: all, .. } = copies.identity();
-        (its, all) == (server, servers)
-    };
+    let part = ServerPart { server, servers };
+    let of = |copies: &Copies| part.has(copies.identity());
     if let Some(since) = has_all_since {
         // All tables were told since then. One that only an earlier owner told was dropped, or nothing of it was
         // acknowledged.
         tables.backups.copies.retain(|copies| !of(copies) || copies.origin.epoch >= since);
     }
-    end_partial(tables, (server, servers));
+    end_partial(tables, part);
     if has_all_since.is_some() {
-        let new = unacknowledged(tables, (server, servers));
+        let new = unacknowledged(tables, part);
         tables
             .backups
             .copies
@@ -231,17 +241,14 @@ pub(crate) fn promote_server(tables: &mut ServerTables, promotion: Promotion) ->
     names.sort_unstable();
     names.dedup();
     for name in &names {
-        must_be_promotable(tables, name, (server, servers))?;
+        must_be_promotable(tables, name, part)?;
     }
     tables.places.take(promotion);
     for name in &names {
         promote(tables, name, &of, epoch)?;
     }
     // An earlier promotion may have done it, and its answer was lost.
-    let owned = |table: &&ServerTable| {
-        let TableIdentity { server: its, servers: all, .. } = table.identity();
-        (its, all) == (server, servers) && table.shards.is_some()
-    };
+    let owned = |table: &&ServerTable| part.has(table.identity()) && table.shards.is_some();
     Ok(tables.all.iter().filter(owned).count() as u32)
 }
 
@@ -263,10 +270,8 @@ pub(crate) fn take_loaded(
             "{open} tables are open here, the place has {more}, and {TABLES_MAX} are the limit"
         ));
     }
-    of.backups.copies.retain(|copies| {
-        let TableIdentity { server: its, servers: all, .. } = copies.identity();
-        (its, all) != (server, servers)
-    });
+    let part = ServerPart { server, servers };
+    of.backups.copies.retain(|copies| !part.has(copies.identity()));
     if server == SCHEDULER_PLACE {
         of.backups.states = None;
     }
@@ -280,15 +285,12 @@ pub(crate) fn take_loaded(
 /// The tables of a server of which nothing was acknowledged, not even that they were opened, if this thread has
 /// everything that was. The copies of such a table have no rows. They are not filled, or some of its shards have
 /// none: a thread of the owner had not opened the table, or had not told so.
-fn unacknowledged(tables: &ServerTables, (server, servers): (u32, u32)) -> Vec<String> {
-    let of = |copies: &&Copies| {
-        let TableIdentity { server: its, servers: all, .. } = copies.identity();
-        (its, all) == (server, servers)
-    };
+fn unacknowledged(tables: &ServerTables, part: ServerPart) -> Vec<String> {
+    let of = |copies: &&Copies| part.has(copies.identity());
     let is_new = |name: &str| {
         let copies: Vec<&Copies> =
             tables.backups.copies.iter().filter(|copies| of(copies) && copies.table() == name).collect();
-        let own = tables.own_part(server, servers, copies[0].shards.schema().shards);
+        let own = tables.own_part(part.server, part.servers, copies[0].shards.schema().shards);
         let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
         // No push reaches a table before the reply that it is open, which is not sent yet.
         if copies.iter().any(|copies| copies.has_failed || copies.shards.stats().rows > 0) {
@@ -302,14 +304,12 @@ fn unacknowledged(tables: &ServerTables, (server, servers): (u32, u32)) -> Vec<S
 }
 
 /// Refuses to make the copies of a table its owner if one of them is missing or has not all rows.
-fn must_be_promotable(tables: &ServerTables, name: &str, (server, servers): (u32, u32)) -> RequestOutcome {
-    let of = |copies: &&Copies| {
-        let TableIdentity { server: its, servers: all, .. } = copies.identity();
-        copies.table() == name && (its, all) == (server, servers)
-    };
+fn must_be_promotable(tables: &ServerTables, name: &str, part: ServerPart) -> RequestOutcome {
+    let of = |copies: &&Copies| copies.table() == name && part.has(copies.identity());
     let copies: Vec<&Copies> = tables.backups.copies.iter().filter(of).collect();
     let shards = copies[0].shards.schema().shards;
     let has = ShardSet::of(copies.iter().flat_map(|copies| copies.shards.set().iter()));
+    let ServerPart { server, servers } = part;
     let own = tables.own_part(server, servers, shards);
     if has != own || copies.iter().any(|copies| copies.has_failed || !copies.shards.are_whole()) {
         let text = format!(

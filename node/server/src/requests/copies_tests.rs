@@ -36,7 +36,7 @@ fn begin(sim: &Sim, link: &mut Link<SimStream>, (stream, epoch): (u64, u64), kee
 fn fill(sim: &Sim, link: &mut Link<SimStream>, stream: u64) {
     let memory = CommandChange::Memory(ShardMemory { piece: 1, pushers: &[], sketch: &[] });
     let mut words = Vec::new();
-    command_payload::put(
+    command_payload::put_command(
         &mut words,
         &CommandRecord { shard: 0, previous: 0, before: 0, after: 0, change: memory },
     );

@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 /// Sends the images of `count` of this thread's shards, from the `first`-th on. The files are open for reading only.
-pub(crate) fn send<S: Stream>(
+pub(crate) fn send_images<S: Stream>(
     frame: &Frame<'_>,
     tables: &ServerTables,
     stream: &mut S,

@@ -11,9 +11,10 @@ use gannet_wire::refusal::Refusal;
 
 /// Answers a request for an incarnation, or for the highest one that is known here. `is_owner`: whether this server
 /// may hand out numbers.
-pub(crate) fn answer(
+pub(crate) fn answer_incarnation_request(
     frame: &Frame<'_>,
-    (incarnations, scheduler): (Option<&mut Incarnations>, Option<&Schedulers>),
+    incarnations: Option<&mut Incarnations>,
+    scheduler: Option<&Schedulers>,
     is_owner: RequestOutcome,
     transmit: &mut Transmit,
 ) -> RequestOutcome {

@@ -13,7 +13,7 @@ use gannet_wire::messages::control::RegionsV1;
 use gannet_wire::refusal::Refusal;
 
 /// Answers where `count` of this thread's shards, from the `first`-th on, can be read. The session has greeted.
-pub(crate) fn answer<S: Stream>(
+pub(crate) fn answer_regions_request<S: Stream>(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     stream: &mut S,

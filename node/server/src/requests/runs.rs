@@ -18,9 +18,10 @@ use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
 /// Answers a request about a run.
-pub(crate) fn answer(
+pub(crate) fn answer_run_request(
     frame: &Frame<'_>,
-    (runs, scheduler): (Option<&mut Registry>, Option<&mut Schedulers>),
+    runs: Option<&mut Registry>,
+    scheduler: Option<&mut Schedulers>,
     session: u32,
     now: Duration,
     tables: &ServerTables,
@@ -43,7 +44,7 @@ pub(crate) fn answer(
     };
     // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
-    let report = job_report(&request);
+    let report = report_of(&request);
     let reply = match request.what {
         RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: uses(tables) }),
         _ => runs.answer(request, session, now, &tables.names()),
@@ -51,8 +52,8 @@ pub(crate) fn answer(
     let mut reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text));
     if let Some(scheduler) = scheduler {
         runs.take_forgotten().iter().for_each(|run| scheduler.forget(run));
-        if let (Ok(RunReplyV1::OrdersV2 { failed, .. }), Some((run, worker, report))) = (&mut reply, report) {
-            *failed = scheduler.note_report(&run, worker, report);
+        if let (Ok(RunReplyV1::OrdersV2 { failed, .. }), Some(report)) = (&mut reply, report) {
+            *failed = scheduler.note_report(&report.run, report.worker, report.progress, report.work);
         }
     }
     let reply = reply?;
@@ -60,10 +61,17 @@ pub(crate) fn answer(
 }
 
 /// What a heartbeat reports of a job, for the scheduler in this thread.
-fn job_report(request: &RunRequestV1) -> Option<(String, WorkerIncarnation, (Progress, Activity))> {
+struct BeatReport {
+    run: String,
+    worker: WorkerIncarnation,
+    progress: Progress,
+    work: Activity,
+}
+
+fn report_of(request: &RunRequestV1) -> Option<BeatReport> {
     let RunActionV1::BeatV2 { beat, .. } = &request.what else { return None };
     let progress = beat.progress.clone()?;
-    Some((request.name.clone(), request.incarnation, (progress, beat.work)))
+    Some(BeatReport { run: request.name.clone(), worker: request.incarnation, progress, work: beat.work })
 }
 
 /// How full the open tables are.

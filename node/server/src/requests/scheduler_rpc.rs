@@ -11,13 +11,13 @@ use gannet_wire::frames::scheduler::{
 use gannet_wire::limits::{FEED_BYTES_MAX, PLAN_BYTES_MAX};
 use gannet_wire::messages::control;
 use gannet_wire::messages::data::DataRequest;
-use gannet_wire::messages::jobs::{JobTableV2, SchedulerRequestV2};
+use gannet_wire::messages::jobs::{JobTableV3, SchedulerRequestV3};
 use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
 /// Answers a request to the scheduler, which is in thread 0.
-pub(crate) fn answer(
+pub(crate) fn answer_scheduler_request(
     frame: &Frame<'_>,
     scheduler: Option<&mut Schedulers>,
     session: u32,
@@ -35,7 +35,7 @@ pub(crate) fn answer(
             format!("a request of {bytes} bytes to the scheduler: the limit is {PLAN_BYTES_MAX}"),
         );
     }
-    let request = match control::open_as::<SchedulerRequestV2>(2, frame.payload) {
+    let request = match control::open_as::<SchedulerRequestV3>(3, frame.payload) {
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
@@ -57,7 +57,7 @@ pub(crate) fn note_table(
     let Some(scheduler) = scheduler else {
         return refuse(Refusal::Unknown, "the scheduler is in thread 0 of a server");
     };
-    let request = match control::open_as::<JobTableV2>(2, frame.payload) {
+    let request = match control::open_as::<JobTableV3>(3, frame.payload) {
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };

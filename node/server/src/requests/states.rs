@@ -32,12 +32,12 @@ pub(crate) fn tell_states(tables: &mut ServerTables, mut holders: StateHolders<'
         return;
     }
     let StateHolders { scheduler, runs, incarnations } = holders;
-    scheduler.take_changed(|run, bytes| replication.tell_state(begins, (TASKS, run), bytes));
+    scheduler.take_changed(|run, bytes| replication.tell_state(begins, TASKS, run, bytes));
     if let Some(runs) = runs {
-        runs.take_changed(|run, bytes| replication.tell_state(begins, (RUNS, run), bytes));
+        runs.take_changed(|run, bytes| replication.tell_state(begins, RUNS, run, bytes));
     }
     if std::mem::take(&mut incarnations.changed) {
-        replication.tell_state(begins, (INCARNATIONS, ""), incarnations.snapshot());
+        replication.tell_state(begins, INCARNATIONS, "", incarnations.snapshot());
     }
 }
 

@@ -9,13 +9,13 @@ use gannet_wire::frames::bulk::PushFrame;
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::session::PingFrame;
 use gannet_wire::frames::subscriptions::{DeltaFrame, SubscribeFrame, SubscribedFrame};
-use gannet_wire::frames::word::pair;
+use gannet_wire::frames::word::pair_of_words;
 use gannet_wire::limits::SUBSCRIBED_ROWS_MAX;
 use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
 fn subscribe(table: u32, keys: usize, every_ms: u32, flags: u32, generation: u64) -> Head {
-    let words = [pair(table, keys as u32), pair(every_ms, flags), generation, 0];
+    let words = [pair_of_words(table, keys as u32), pair_of_words(every_ms, flags), generation, 0];
     any_head(SubscribeFrame::KIND, 0, 1, words)
 }
 

@@ -138,7 +138,7 @@ impl Subscriptions {
         let mut visits = 0;
         for subscription in self.all.iter_mut().filter(|subscription| subscription.due <= now) {
             if subscription.watched.is_between_readings() {
-                subscription.lowest = pushes::lowest(tables, subscription.table);
+                subscription.lowest = pushes::lowest_step(tables, subscription.table);
             }
             loop {
                 if visits >= SWEEP_ROWS || transmit.queued_bytes() >= FLUSH_BYTES {

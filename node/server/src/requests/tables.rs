@@ -2,6 +2,7 @@
 
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
 use crate::peers::pusher::{Pusher, is_data};
+use crate::replication::TablePlace;
 use crate::requests::steps::pushes::numbered;
 use crate::server_tables::{NO_TABLES, ServerTables};
 use crate::tables::identities;
@@ -19,7 +20,7 @@ use gannet_wire::messages::control;
 use gannet_wire::messages::control::{
     ConfirmV2, DropTableV1, OpenTableV2, PusherV1, RestoredShareV1, StatusV2, TableOpenedV4,
 };
-use gannet_wire::partition::runs;
+use gannet_wire::partition::runs_of_set;
 use gannet_wire::refusal::{REPLACED, Refusal};
 use gannet_wire::share_pushers::is_share;
 
@@ -58,7 +59,7 @@ pub(crate) fn answer_open(
     if pushers.iter().any(|status| status.pusher == ours.0 && status.incarnation > ours.1) {
         return refuse(Refusal::Fenced, REPLACED);
     }
-    let (table, own) = (number as u32, runs(own));
+    let (table, own) = (number as u32, runs_of_set(own));
     let births = shards.as_ref().map(Shards::births).unwrap_or_default();
     let (uid, confirmed) = (identity.uid.0, tables.home.identities.is_confirmed(&schema.name, *identity));
     let all_births = shards.as_ref().map_or(0, Shards::all_births);
@@ -118,7 +119,7 @@ pub(crate) fn answer_identify(
     if tables.scheduler_only {
         return refuse(Refusal::Mismatch, NO_TABLES);
     }
-    let request = identities::request(frame)?;
+    let request = identities::identify_request(frame)?;
     tables.must_own(request.server)?;
     tables.home.identities.answer(frame, &request, transmit)
 }
@@ -154,7 +155,7 @@ pub(crate) fn answer_confirm(
         shards.confirm();
         if let Some(replication) = &mut tables.backups.replication {
             let map = tables.home.partitioning.map(table.identity.servers);
-            let of = (&map, tables.places.get(table.identity.server));
+            let of = TablePlace { map: &map, place: tables.places.get(table.identity.server) };
             replication.confirm_table(number as usize, table, of);
         }
     }

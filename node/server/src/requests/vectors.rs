@@ -21,7 +21,7 @@ const ANSWER_HEAD_BYTES: usize = 64;
 const _: () = assert!(PROGRAM_SUMS_MAX * 8 + ANSWER_HEAD_BYTES <= PART_BYTES_MAX);
 
 /// Runs a program and answers its sums.
-pub(crate) fn run(
+pub(crate) fn run_vector_program(
     frame: &Frame<'_>,
     tables: &mut ServerTables,
     pusher: &mut Pusher,
@@ -42,7 +42,7 @@ pub(crate) fn run(
     let (shard, sums) = (request.shard, request.sums.len());
     let Pusher { pusher, incarnation, .. } = *pusher;
     let name = PushName { pusher, incarnation, seq: request.seq, row: 0 };
-    let Some(program) = vectors::program(request) else {
+    let Some(program) = vectors::vector_program(request) else {
         return refuse(Refusal::Malformed, "the program has steps or sums that this server does not know");
     };
     if sums > PROGRAM_SUMS_MAX {

@@ -56,7 +56,7 @@ pub enum RestoreError {
         why: String,
     },
     /// A row cannot be restored.
-    #[error("{}: {source}{}", file.display(), remedy(.source))]
+    #[error("{}: {source}{}", file.display(), rows_remedy(.source))]
     Rows {
         /// The row file.
         file: PathBuf,
@@ -119,7 +119,7 @@ impl RestoreError {
 }
 
 /// What to do when rows cannot be restored.
-fn remedy(source: &RestoreRowsError) -> &'static str {
+fn rows_remedy(source: &RestoreRowsError) -> &'static str {
     match source {
         RestoreRowsError::Push(_) => {
             "; give the server more memory (--memory-limit), or restore onto more servers"

@@ -31,7 +31,7 @@ pub(crate) enum FolderState {
     Whole,
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
+fn restore_io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RestoreError {
     let path = path.to_path_buf();
     move |source| RestoreError::Io { what, path, source }
 }
@@ -40,7 +40,7 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Restor
 pub(crate) fn refuse_interrupted(store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
-    match own_files::read(&path).map_err(io_error("reading", &path))? {
+    match own_files::read_whole(&path).map_err(restore_io_error("reading", &path))? {
         None => Ok(()),
         Some(bytes) => {
             let shown = bytes.strip_prefix(BEGINNING).unwrap_or(&bytes);
@@ -52,7 +52,7 @@ pub(crate) fn refuse_interrupted(store: &Store) -> Result<(), RestoreError> {
 }
 
 /// Looks at the data folder, if there is one.
-pub(crate) fn look(plan: &RestorePlan, store: &Store) -> Result<FolderState, RestoreError> {
+pub(crate) fn look_at_folder(plan: &RestorePlan, store: &Store) -> Result<FolderState, RestoreError> {
     let Some(folder) = store.folder() else { return Ok(FolderState::Restore) };
     if folder.join(RESTORING).exists() {
         return Ok(FolderState::Restore);
@@ -154,7 +154,7 @@ fn differs(plan: &RestorePlan, table: &TableCut, held: &HeldTable) -> Option<Str
 }
 
 /// Marks the folder, and removes what an interrupted restore has left of the tables.
-pub(crate) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreError> {
+pub(crate) fn begin_restore(plan: &RestorePlan, store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
     let mut to_remove: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
@@ -167,10 +167,10 @@ pub(crate) fn begin(plan: &RestorePlan, store: &Store) -> Result<(), RestoreErro
         }
     }
     let text = [BEGINNING, plan.in_words().as_bytes()].concat();
-    own_files::replace(&path, BEGINNING, &text).map_err(io_error("writing", &path))?;
+    own_files::replace(&path, BEGINNING, &text).map_err(restore_io_error("writing", &path))?;
     for name in to_remove {
         let path = folder.join(&name);
-        store.drop_table(&name).map_err(io_error("removing", &path))?;
+        store.drop_table(&name).map_err(restore_io_error("removing", &path))?;
     }
     Ok(())
 }
@@ -201,9 +201,9 @@ pub(crate) fn save_states(
 }
 
 /// Ends the restore: from now on the server goes on from the folder.
-pub(crate) fn end(store: &Store) -> Result<(), RestoreError> {
+pub(crate) fn end_restore(store: &Store) -> Result<(), RestoreError> {
     let Some(folder) = store.folder() else { return Ok(()) };
     let path = folder.join(RESTORING);
-    let removed = || own_files::remove(&path, &[BEGINNING]).and_then(|_| File::open(folder)?.sync_all());
-    removed().map_err(io_error("removing", &path))
+    let removed = || own_files::remove_own(&path, &[BEGINNING]).and_then(|_| File::open(folder)?.sync_all());
+    removed().map_err(restore_io_error("removing", &path))
 }

@@ -24,7 +24,7 @@ pub(crate) fn saved_shards(own: &ShardSet, shards: u32, saved: u32) -> ShardSet 
 }
 
 /// Opens the shards of this thread of every table of the plan, and loads them. Returns the number of their rows.
-pub(crate) fn restore(tables: &mut ServerTables, plan: &RestorePlan) -> Result<u64, RestoreError> {
+pub(crate) fn restore_tables(tables: &mut ServerTables, plan: &RestorePlan) -> Result<u64, RestoreError> {
     let mut rows = 0;
     for saved in plan.tables() {
         let schema = plan.schema(saved);

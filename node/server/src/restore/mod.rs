@@ -87,12 +87,12 @@ pub(crate) fn open_tables(
             folder::refuse_interrupted(&config.store)?;
             Ok(opened)
         }
-        Some(source) => restore(source, config, opened),
+        Some(source) => restore_all(source, config, opened),
     }
 }
 
 /// Restores the tables of all threads, each in a thread of its own.
-fn restore(
+fn restore_all(
     source: &RestoreSource,
     config: &ServerConfig,
     mut opened: OpenedTables,
@@ -115,14 +115,14 @@ fn restore(
     };
     let checkpoint = plan.number();
     let tables: Vec<String> = plan.tables().iter().map(|table| table.schema.name.clone()).collect();
-    if folder::look(&plan, store)? == FolderState::Whole {
+    if folder::look_at_folder(&plan, store)? == FolderState::Whole {
         let folder = store.folder().unwrap_or(Path::new("")).display();
         tracing::info!(%folder, checkpoint, "the folder has these tables: the server goes on from them, not from the checkpoint");
         opened.restored = Some(Restored { checkpoint, tables, rows: 0, kept: true });
         return Ok(opened);
     }
     tracing::info!(checkpoint, directory = %source.directory.path().display(), "restoring");
-    folder::begin(&plan, store)?;
+    folder::begin_restore(&plan, store)?;
     // The states are in the folder before an image is confirmed. A server in memory gets them when it begins.
     match store.folder() {
         Some(_) => {
@@ -131,16 +131,17 @@ fn restore(
         }
         None => opened.states = Some(plan.states.clone()),
     }
-    let rows = load_all(&plan, &mut opened.threads)?;
-    folder::end(store)?;
+    let rows = load_all_threads(&plan, &mut opened.threads)?;
+    folder::end_restore(store)?;
     tracing::info!(checkpoint, rows, "restored");
     opened.restored = Some(Restored { checkpoint, tables, rows, kept: false });
     Ok(opened)
 }
 
 /// Loads the tables of all threads, each in a thread of its own. Returns the number of their rows.
-fn load_all(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
-    let rows = with_threads(all, |tables| load::restore(tables, plan).map_err(|error| plan.offer(error)))?;
+fn load_all_threads(plan: &RestorePlan, all: &mut [ServerTables]) -> Result<u64, ServerError> {
+    let rows =
+        with_threads(all, |tables| load::restore_tables(tables, plan).map_err(|error| plan.offer(error)))?;
     all.iter().for_each(crate::restore::load::confirm_restored);
     Ok(rows)
 }

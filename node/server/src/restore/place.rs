@@ -10,7 +10,7 @@ use crate::restore::error::RestoreError;
 use crate::restore::load::open_folder;
 use crate::restore::loaded::{LoadedPlace, PlaceStates};
 use crate::restore::plan::RestorePlan;
-use crate::restore::{OpenedTables, folder, load_all, with_threads};
+use crate::restore::{OpenedTables, folder, load_all_threads, with_threads};
 use crate::server_tables::ServerTables;
 use crate::tables::identities::Identities;
 use gannet_core::{CheckpointDir, Position, Store};
@@ -145,7 +145,7 @@ impl PlaceLoader {
                 if folder.is_some() && place == SCHEDULER_PLACE {
                     folder::save_states(&plan.states, &self.store, (None, false))?;
                 }
-                let rows = load_all(&plan, &mut threads)?;
+                let rows = load_all_threads(&plan, &mut threads)?;
                 states = Some(PlaceStates::Saved(plan.states));
                 rows
             }

@@ -66,7 +66,7 @@ impl RequestHandler<'_, '_> {
         }
         must_be_asked(tables, frame.head.kind)?;
         let answered = match frame.head.kind {
-            PushFrame::KIND => bulk::push(frame, tables, keysets, pusher, scratch, transmit),
+            PushFrame::KIND => bulk::answer_push(frame, tables, keysets, pusher, scratch, transmit),
             TickFrame::KIND => tick(tables, frame, pusher),
             FenceFrame::KIND => fence(tables, frame, now),
             LeaveFrame::KIND => leave(tables, frame, pusher),
@@ -74,39 +74,26 @@ impl RequestHandler<'_, '_> {
                 .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
                 .map_err(RequestFailure::from),
             // Answers go out in the order of their requests, and an earlier answer waits for a step.
-            _ if !pending.is_empty() => return Err(pending_replies::behind(pending, tables, pusher)),
+            _ if !pending.is_empty() => {
+                return Err(pending_replies::pending_outcome(pending, tables, pusher));
+            }
             PullFrame::KIND => {
-                return bulk::pull(frame, tables, keysets, pusher, scratch, transmit);
+                return bulk::answer_pull(frame, tables, keysets, pusher, scratch, transmit);
             }
             SubscribeFrame::KIND => return subscriptions.add(frame, tables, now, transmit),
             ScanFrame::KIND => return bulk::scan(frame, &mut tables.all, scratch, transmit),
             OpenTableFrame::KIND => return answer_open(tables, frame, pusher, transmit),
             IdentifyFrame::KIND => return answer_identify(tables, frame, transmit),
             ConfirmFrame::KIND => return answer_confirm(tables, frame, transmit),
-            VectorFrame::KIND => return vectors::run(frame, tables, pusher, transmit),
-            ImagesFrame::KIND => return images::send(frame, tables, stream, transmit),
-            RegionsFrame::KIND => return regions::answer(frame, tables, stream, transmit),
+            VectorFrame::KIND => return vectors::run_vector_program(frame, tables, pusher, transmit),
+            ImagesFrame::KIND => return images::send_images(frame, tables, stream, transmit),
+            RegionsFrame::KIND => return regions::answer_regions_request(frame, tables, stream, transmit),
             StatusFrame::KIND => return answer_status(tables, frame, transmit),
             ClosePusherFrame::KIND => return answer_close(tables, frame, pusher, transmit),
-            BookFrame::KIND => {
-                let session = pusher.session;
-                return scheduler_rpc::answer(frame, scheduler.as_deref_mut(), session, now, transmit);
-            }
-            AllocateFrame::KIND => {
-                let context = &mut *self.context;
-                let known = (context.incarnations.as_deref_mut(), context.scheduler.as_deref());
-                let is_owner = must_be_scheduler(context.tables);
-                return incarnations::answer(frame, known, is_owner, transmit);
-            }
-            RunFrame::KIND => {
-                let (session, context) = (pusher.session, &mut *self.context);
-                let of = (context.runs.as_deref_mut(), context.scheduler.as_deref_mut());
-                return runs::answer(frame, of, session, now, context.tables, transmit);
+            BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND | AllocateFrame::KIND => {
+                return self.answer_about_jobs(frame, now);
             }
             DropTableFrame::KIND => return answer_drop(tables, frame, pusher, transmit),
-            JobTableFrame::KIND => {
-                return scheduler_rpc::note_table(frame, scheduler.as_deref_mut(), now, transmit);
-            }
             FeedFrame::KIND => {
                 return scheduler_rpc::serve_data(frame, scheduler.as_deref_mut(), pusher, transmit);
             }
@@ -118,6 +105,27 @@ impl RequestHandler<'_, '_> {
             kind => refuse(Refusal::Malformed, format!("frame kind {kind} is not a request")),
         };
         self.reply(id, answered?)
+    }
+
+    /// Answers a request to the scheduler, the registry of runs, or the counter of incarnations.
+    fn answer_about_jobs(&mut self, frame: &Frame<'_>, now: Duration) -> RequestOutcome {
+        let RequestContext { tables, scheduler, runs, incarnations, .. } = &mut *self.context;
+        let (session, transmit) = (self.worker.pusher.session, &mut *self.transmit);
+        let (scheduler, runs) = (scheduler.as_deref_mut(), runs.as_deref_mut());
+        match frame.head.kind {
+            BookFrame::KIND => {
+                scheduler_rpc::answer_scheduler_request(frame, scheduler, session, now, transmit)
+            }
+            JobTableFrame::KIND => scheduler_rpc::note_table(frame, scheduler, now, transmit),
+            RunFrame::KIND => {
+                runs::answer_run_request(frame, runs, scheduler, session, now, tables, transmit)
+            }
+            _ => {
+                let (known, is_owner) = (incarnations.as_deref_mut(), must_be_scheduler(tables));
+                let scheduler = scheduler.as_deref();
+                incarnations::answer_incarnation_request(frame, known, scheduler, is_owner, transmit)
+            }
+        }
     }
 
     /// Takes a step of a checkpoint.
@@ -183,7 +191,7 @@ impl RequestHandler<'_, '_> {
             pending.push_back(PendingReply::Refused { head: *head, refusal, text });
             return Ok(());
         }
-        let sent = answer_refused((head.kind, head.id), refusal, text, transmit);
+        let sent = answer_refused(head.kind, head.id, refusal, text, transmit);
         context.counters.refused[refusal.place()].add(u64::from(sent.is_ok()));
         sent
     }

@@ -103,7 +103,7 @@ impl PendingReply {
             PendingReply::Request { .. } => return ReplyOutcome::Waits,
             PendingReply::Ready(head) => send(*head),
             PendingReply::Refused { head, refusal, text } => {
-                answer_refused((head.kind, head.id), *refusal, text.clone(), transmit).is_ok()
+                answer_refused(head.kind, head.id, *refusal, text.clone(), transmit).is_ok()
             }
             &PendingReply::Push { id, table, step, rows, not_finite } => {
                 let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
@@ -119,7 +119,7 @@ impl PendingReply {
                     }
                     KeepOutcome::Refused(refusal, text) => {
                         pusher.blocked |= refusal.asks_for_resend();
-                        answer_refused((PushFrame::KIND, id), refusal, text, transmit).is_ok()
+                        answer_refused(PushFrame::KIND, id, refusal, text, transmit).is_ok()
                     }
                 }
             }
@@ -129,7 +129,7 @@ impl PendingReply {
 }
 
 /// A request behind replies that wait for other workers waits too, unless those replies wait for something behind it.
-pub(crate) fn behind(
+pub(crate) fn pending_outcome(
     pending: &VecDeque<PendingReply>,
     tables: &ServerTables,
     pusher: &Pusher,

@@ -13,7 +13,7 @@ use gannet_wire::frames::push_payload::{PushPayload, PushValues};
 use gannet_wire::frames::session::{HelloFrame, PingFrame, RefusedFrame};
 use gannet_wire::frames::sync::{JoinFrame, JoinedFrame, TickFrame, TickedFrame};
 use gannet_wire::frames::tables::{IdentifyFrame, OpenTableFrame, StatusFrame};
-use gannet_wire::frames::word::pair;
+use gannet_wire::frames::word::pair_of_words;
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::{
     HelloV1, IdentifyV2, IdentityV1, JoinV1, JoinedV1, OpenTableV2, RefusedV1, TableOpenedV4, WelcomeV1,
@@ -193,9 +193,9 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
     .encode(1);
     let rows = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
     assert_eq!(RowsFrame::decode(&rows).unwrap().kept, 1);
-    let by_keyset = pair(welcome.session, 1);
+    let by_keyset = pair_of_words(welcome.session, 1);
     assert_eq!(acked(&ask(&sim, &mut link, push(1, by_keyset), &bytes(&[], &[2.0])).0).applied, 1);
-    let stale = pair(welcome.session.wrapping_add(1), 1);
+    let stale = pair_of_words(welcome.session.wrapping_add(1), 1);
     let answer = ask(&sim, &mut link, push(2, stale), &bytes(&[], &[2.0]));
     assert_eq!(refused(answer).0, Refusal::NoKeyset);
     let whole = bytes(&[5], &[2.0]);
@@ -251,7 +251,7 @@ fn a_clock_behind_a_refused_push_is_refused_too() {
             }
             .encode(1)
         };
-        let stale = pair(welcome.session.wrapping_add(1), 1);
+        let stale = pair_of_words(welcome.session.wrapping_add(1), 1);
         assert_eq!(refused(ask(&sim, &mut link, push(stale), &bytes(&[], &[2.0]))).0, Refusal::NoKeyset);
         let tick = TickFrame { table, clock: 1, skip: false }.encode(1);
         assert_eq!(refused(ask(&sim, &mut link, tick, &[])).0, Refusal::Blocked);
@@ -293,7 +293,7 @@ fn a_session_ends_when_a_refusal_would_wait_for_its_own_clock() {
         PushFrame { table, keys: 1, write, seq, row: 0, total: 0, keyset, slots, named, some, f16: false }
             .encode(1)
     };
-    let stale = pair(welcome.session.wrapping_add(1), 1);
+    let stale = pair_of_words(welcome.session.wrapping_add(1), 1);
     link.transmit().send_copy(push(1, 0), &bytes(&[5], &[2.0])).unwrap();
     link.transmit().send_copy(push(2, stale), &bytes(&[], &[2.0])).unwrap();
     link.transmit().send_copy(TickFrame { table, clock: 1, skip: false }.encode(1), &[]).unwrap();

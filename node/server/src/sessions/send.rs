@@ -29,7 +29,8 @@ pub(crate) fn send_reply(
 
 /// Answers the request of this kind and id with the reason for its refusal.
 pub(crate) fn answer_refused(
-    (kind, id): (u16, u64),
+    kind: u16,
+    id: u64,
     refusal: Refusal,
     mut text: String,
     transmit: &mut Transmit,
@@ -42,7 +43,7 @@ pub(crate) fn answer_refused(
 
 /// Tells a peer why its connection ends. The frame is small: a few tries send it, or it is dropped.
 pub(crate) fn turn_away<S: Stream>(link: &mut Link<S>, id: u64, refusal: Refusal, why: String) {
-    if answer_refused((HelloFrame::KIND, id), refusal, why, link.transmit()).is_ok() {
+    if answer_refused(HelloFrame::KIND, id, refusal, why, link.transmit()).is_ok() {
         // Whether the frame went out or the link is broken, the connection ends.
         let _ = (0..4).find(|_| link.flush(&mut NoOwner).unwrap_or(true));
     }

@@ -373,7 +373,7 @@ impl<S: Stream> Session<S> {
         if waits_for_others(tables, table, &self.worker.pusher) {
             self.times.excuse_wait(now);
         }
-        self.replies.report_wait((tables, &self.worker.pusher), self.link.transmit(), now)
+        self.replies.report_wait(tables, &self.worker.pusher, self.link.transmit(), now)
     }
 
     /// A request of this session waits for other workers.
@@ -441,7 +441,7 @@ impl<S: Stream> Session<S> {
 
     /// Why the session must end now, if it must: see [`SessionTimes::overdue`].
     pub(crate) fn overdue(&mut self, now: Duration, silence: Duration, pressed: bool) -> Option<SessionEnd> {
-        let state = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
-        self.times.overdue(&self.peer, state, silence, pressed, now)
+        let (partial, unread) = (self.link.receive().is_partial(), !self.link.transmit().is_empty());
+        self.times.overdue(&self.peer, partial, unread, silence, pressed, now)
     }
 }

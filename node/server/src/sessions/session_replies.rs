@@ -1,7 +1,7 @@
 //! The replies that a session cannot give yet, because their requests wait for other workers.
 
 use crate::peers::pusher::Pusher;
-use crate::requests::steps::awaited::waits;
+use crate::requests::steps::awaited::waits_message;
 use crate::server_tables::ServerTables;
 use crate::sessions::pending_replies::{PendingReply, WaitingRequest};
 use gannet_transport::Transmit;
@@ -48,13 +48,14 @@ impl SessionReplies {
     /// Tells the peer, from time to time, whom its request waits for. `true`: the link has something to send.
     pub(crate) fn report_wait(
         &mut self,
-        (tables, of): (&ServerTables, &Pusher),
+        tables: &ServerTables,
+        of: &Pusher,
         transmit: &mut Transmit,
         now: Duration,
     ) -> bool {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.is_due(now)) else { return false };
         waiting.last_report = Some(now);
-        let Some(payload) = waits(tables, waiting.table, of) else { return false };
+        let Some(payload) = waits_message(tables, waiting.table, of) else { return false };
         transmit.send_copy(WaitsFrame {}.encode(waiting.id), &payload).is_ok()
     }
 }

@@ -61,7 +61,8 @@ impl SessionTimes {
     pub(crate) fn overdue(
         &self,
         peer: &Arc<str>,
-        (partial, unread): (bool, bool),
+        partial: bool,
+        unread: bool,
         silence: Duration,
         pressed: bool,
         now: Duration,

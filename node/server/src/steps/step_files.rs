@@ -8,7 +8,7 @@
 //! and must not be noted again. docs/image.md has the bytes.
 //!
 //! A thread that opens other shards than the one before (another number of threads) writes down where they are, in
-//! files of its own. So the files before are not needed any more, and go (former_step_files.rs).
+//! files of its own. So the files before are not needed any more, and go (unowned_step_files.rs).
 
 #[cfg(test)]
 #[path = "step_files_tests.rs"]
@@ -19,21 +19,13 @@ use gannet_core::limits::SHARDS_MAX;
 use gannet_core::own_files::FileOwner;
 use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, own_files, shard_of};
 use gannet_wire::messages::control;
-use gannet_wire::partition::{runs, set_of};
+use gannet_wire::partition::{runs_of_set, set_of};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 const MAGIC: [u8; 8] = *b"GNTSTEP5";
-
-/// What files of older versions of Gannet begin with: they had no mark, their threads had one run of shards, and before
-/// that, notes had no sizes of pushes. They are read. New steps go to files of the present version.
-const MAGIC_WITHOUT_MARK: [u8; 8] = *b"GNTSTEP4";
-
-const MAGIC_OF_RUNS: [u8; 8] = *b"GNTSTEP3";
-
-const MAGIC_WITHOUT_SIZES: [u8; 8] = *b"GNTSTEP2";
 
 /// What the files of all versions begin with.
 pub(crate) const BEGINNING: &[u8] = b"GNTSTEP";
@@ -48,7 +40,7 @@ const PREFIX: &str = "step-";
 
 /// A step as the file has it. Frozen: a change is a new struct.
 #[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-pub(crate) struct StepV4 {
+pub(crate) struct StepV5 {
     /// The shards of the thread that wrote the step, in runs: the first of each, and the one behind its last.
     shards: Vec<(u32, u32)>,
     /// The birth of each shard. If an image was made anew since, the step does not belong to it.
@@ -66,56 +58,13 @@ pub(crate) struct StepV4 {
     notes: Vec<(u32, u64, u64, u64, u32, u64)>,
 }
 
-/// As [`StepV4`], but of a thread with one run of shards.
-#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-struct StepV3 {
-    shards: (u32, u32),
-    births: Vec<u64>,
-    step: u64,
-    mask: u32,
-    masks: Vec<u32>,
-    write: u32,
-    keys: Vec<u64>,
-    values: Vec<f32>,
-    notes: Vec<(u32, u64, u64, u64, u32, u64)>,
-}
-
-/// As [`StepV3`], but notes do not say how many rows the whole push has.
-#[derive(rkyv::Archive, rkyv::Serialize, rkyv::Deserialize, Debug, Clone, PartialEq)]
-struct StepV2 {
-    shards: (u32, u32),
-    births: Vec<u64>,
-    step: u64,
-    mask: u32,
-    masks: Vec<u32>,
-    write: u32,
-    keys: Vec<u64>,
-    values: Vec<f32>,
-    notes: Vec<(u32, u64, u64, u64, u32)>,
-}
-
-impl From<StepV2> for StepV4 {
-    fn from(step: StepV2) -> StepV4 {
-        let StepV2 { shards, births, step, mask, masks, write, keys, values, notes } = step;
-        let notes = notes.into_iter().map(|(shard, pusher, of, seq, row)| (shard, pusher, of, seq, row, 0));
-        StepV3 { shards, births, step, mask, masks, write, keys, values, notes: notes.collect() }.into()
-    }
-}
-
-impl From<StepV3> for StepV4 {
-    fn from(step: StepV3) -> StepV4 {
-        let StepV3 { shards, births, step, mask, masks, write, keys, values, notes } = step;
-        StepV4 { shards: vec![shards], births, step, mask, masks, write, keys, values, notes }
-    }
-}
-
-impl StepV4 {
-    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV4 {
+impl StepV5 {
+    fn of(sum: &StepSum, masks: Vec<u32>, shards: &Shards) -> StepV5 {
         let note = |&StepNote { shard, name, total }: &StepNote| {
             (shard, name.pusher, name.incarnation, name.seq, name.row, total)
         };
-        StepV4 {
-            shards: runs(shards.set()),
+        StepV5 {
+            shards: runs_of_set(shards.set()),
             births: shards.births(),
             step: sum.step,
             mask: sum.mask,
@@ -198,7 +147,7 @@ impl StepFiles {
         let path = |folder: &Path, turn| folder.join(file_name(shards.set(), turn));
         let paths = folder.map(|folder| [path(&folder, 0), path(&folder, 1)]);
         // A file that cannot be read was reported when the table was opened.
-        let step = |path: &Path| read(path).ok().flatten().map(|found| found.step.step);
+        let step = |path: &Path| read_step(path).ok().flatten().map(|found| found.step.step);
         let next = paths.as_ref().is_some_and(|[a, b]| step(a) > step(b));
         StepFiles { paths, files: [None, None], next: usize::from(next), sum: 0, buffer: Vec::new() }
     }
@@ -211,7 +160,7 @@ impl StepFiles {
         };
         let mut is_written = false;
         for (turn, path) in paths.iter().enumerate() {
-            let Some(StepFile { step, sum, applied }) = read(path).ok().flatten() else { continue };
+            let Some(StepFile { step, sum, applied }) = read_step(path).ok().flatten() else { continue };
             if step.births != shards.births() || step.step >= found.at {
                 continue;
             }
@@ -232,7 +181,7 @@ impl StepFiles {
     pub(crate) fn write(&mut self, shards: &Shards, sum: &StepSum, masks: Vec<u32>) -> Result<(), String> {
         let Some(paths) = &self.paths else { return Ok(()) };
         let path = &paths[self.next];
-        let message = control::seal(&StepV4::of(sum, masks, shards));
+        let message = control::seal(&StepV5::of(sum, masks, shards));
         self.sum = crc32c::crc32c(&message);
         self.buffer.clear();
         self.buffer.extend_from_slice(&MAGIC);
@@ -242,7 +191,7 @@ impl StepFiles {
         let failed = |error: io::Error| format!("writing {}: {error}", path.display());
         let file = match &mut self.files[self.next] {
             Some(file) => file,
-            none => none.insert(open(path).map_err(failed)?),
+            none => none.insert(open_step_file(path).map_err(failed)?),
         };
         file.write_all_at(&self.buffer, 0).map_err(failed)?;
         self.next = 1 - self.next;
@@ -259,7 +208,7 @@ impl StepFiles {
         let Some(paths) = &self.paths else { return };
         let file = match &mut self.files[turn] {
             Some(file) => Ok(file),
-            none => open(&paths[turn]).map(|file| none.insert(file)),
+            none => open_step_file(&paths[turn]).map(|file| none.insert(file)),
         };
         if let Err(error) = file.and_then(|file| file.write_all_at(&(!sum).to_le_bytes(), MARK)) {
             tracing::debug!(%error, "a step is not marked as applied");
@@ -290,7 +239,7 @@ pub(crate) fn file_name(set: &ShardSet, turn: usize) -> String {
     format!("{PREFIX}{first:04}-{:08x}.{turn}", crc32c::crc32c(&all))
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open_step_file(path: &Path) -> io::Result<File> {
     match own_files::owner_of_part(path, &[BEGINNING]) {
         FileOwner::User => Err(own_files::in_the_way(path)),
         _ => own_files::open_or_make(path),
@@ -299,17 +248,25 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// A step that was read.
 pub(crate) struct StepFile {
-    pub(crate) step: StepV4,
+    pub(crate) step: StepV5,
     /// The checksum of its message.
     sum: u32,
     /// The step was applied, with its notes.
     applied: bool,
 }
 
-/// Reads the step in a file. `None` if the file is torn, or of a version that is not known.
-pub(crate) fn read(path: &Path) -> io::Result<Option<StepFile>> {
-    let Some(bytes) = own_files::read(path)? else { return Err(io::ErrorKind::NotFound.into()) };
+/// Reads the step in a file. `None` if the file is torn.
+///
+/// # Errors
+/// The system reports an error, or another version of Gannet wrote the file: it may have a step that was begun.
+pub(crate) fn read_step(path: &Path) -> io::Result<Option<StepFile>> {
+    let Some(bytes) = own_files::read_whole(path)? else { return Err(io::ErrorKind::NotFound.into()) };
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+    if !head.starts_with(&MAGIC) {
+        let why = "another version of gannet wrote it; run the gannet that wrote it, or begin from a checkpoint in \
+                   another data folder";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     let number = |from: usize, to: usize| {
         head[from..to].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))
     };
@@ -317,12 +274,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<StepFile>> {
     let message = usize::try_from(number(16, 24)).ok().and_then(|length| rest.get(..length));
     let whole = |message: &&[u8]| sum == crc32c::crc32c(message) && (mark == 0 || mark == !sum);
     let Some(message) = message.filter(whole) else { return Ok(None) };
-    let step = match &head[..8] {
-        magic if magic == MAGIC || magic == MAGIC_WITHOUT_MARK => control::open(message).ok(),
-        magic if magic == MAGIC_OF_RUNS => control::open::<StepV3>(message).ok().map(StepV4::from),
-        magic if magic == MAGIC_WITHOUT_SIZES => control::open::<StepV2>(message).ok().map(StepV4::from),
-        _ => None,
-    };
+    let step = control::open(message).ok();
     Ok(step.map(|step| StepFile { step, sum, applied: mark == !sum }))
 }
 
@@ -333,13 +285,6 @@ pub(crate) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Whether a file that is torn has the format of this version or of one before: no later version of Gannet wrote it.
-pub(crate) fn is_of_this_version(path: &Path) -> io::Result<bool> {
-    let known = [MAGIC, MAGIC_WITHOUT_MARK, MAGIC_OF_RUNS, MAGIC_WITHOUT_SIZES];
-    let bytes = own_files::read(path)?.ok_or(io::ErrorKind::NotFound)?;
-    Ok(bytes.first_chunk::<8>().is_none_or(|magic| known.contains(magic)))
 }
 
 /// Finishes the steps that were begun in these shards, by the thread of these shards or by others (of a server with
@@ -354,9 +299,10 @@ pub(crate) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
     // For each shard, the first step that is not applied. For each file, the workers in its steps.
     let mut reached = vec![0; own.len()];
     let mut known: Vec<(u64, Vec<u32>)> = Vec::new();
-    for path in files(store, &shards.schema().name)? {
-        // A file that another thread has just removed is of a step that these shards have (former_step_files.rs).
-        let found = if_there(read(&path)).map_err(|error| format!("reading {}: {error}", path.display()))?;
+    for path in step_files_of(store, &shards.schema().name)? {
+        // A file that another thread has just removed is of a step that these shards have (unowned_step_files.rs).
+        let found =
+            if_there(read_step(&path)).map_err(|error| format!("reading {}: {error}", path.display()))?;
         let Some(StepFile { step, applied, .. }) = found.flatten() else { continue };
         let of_these = step.own(shards);
         if of_these.is_empty() {
@@ -366,7 +312,7 @@ pub(crate) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
             .sum(shards, &of_these)
             .ok_or_else(|| format!("{}: this step belongs to another table", path.display()))?;
         if !applied {
-            apply(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
+            apply_step(shards, &sum, aggregate).map_err(|error| format!("{}: {error}", path.display()))?;
         }
         for shard in of_these {
             let at = own.position(shard).and_then(|place| reached.get_mut(place));
@@ -396,7 +342,7 @@ pub(crate) fn finish(store: &Store, shards: &mut Shards, aggregate: u64) -> Resu
 }
 
 /// The step files beside the images of a table.
-pub(crate) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn step_files_of(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> {
     let Some(folder) = store.folder().map(|folder| folder.join(table)) else {
         return Ok(Vec::new());
     };
@@ -414,7 +360,7 @@ pub(crate) fn files(store: &Store, table: &str) -> Result<Vec<PathBuf>, String> 
 }
 
 /// Applies a step. Shards drop the rows that they already have.
-pub(crate) fn apply(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
+pub(crate) fn apply_step(shards: &mut Shards, sum: &StepSum, aggregate: u64) -> Result<Applied, PushError> {
     let name = PushName { pusher: aggregate, incarnation: 1, seq: sum.step + 1, row: 0 };
     let (table, floats) = (shards.schema().shards, sum.values.len() / sum.keys.len().max(1));
     let (mut all, mut start) = (Applied::default(), 0);

@@ -297,7 +297,7 @@ impl Identities {
 }
 
 /// Reads a request about what the server has of a table.
-pub(crate) fn request(frame: &Frame<'_>) -> Result<IdentifyV2, RequestFailure> {
+pub(crate) fn identify_request(frame: &Frame<'_>) -> Result<IdentifyV2, RequestFailure> {
     IdentifyFrame::decode(&frame.head)?;
     let request = match control::open_as::<IdentifyV2>(2, frame.payload) {
         Ok(request) => request,

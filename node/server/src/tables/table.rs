@@ -172,7 +172,7 @@ impl ServerTable {
                 };
                 let written = files.as_mut().map_or(Ok(()), |files| files.write(shards, &sum, sums.masks()));
                 let applied = written.map_err(|text| (Refusal::NoSpace, text)).and_then(|()| {
-                    let applied = step_files::apply(shards, &sum, AGGREGATE);
+                    let applied = step_files::apply_step(shards, &sum, AGGREGATE);
                     applied.map_err(|error| (Refusal::of_push(&error), error.to_string()))
                 });
                 match applied {

@@ -391,8 +391,9 @@ impl Cluster {
 
     /// For messages.
     pub(crate) fn state(&self) -> String {
-        let places: Vec<_> =
-            (0..self.places).map(|place| gannet_server::place(&self.hub.of, "job", place).unwrap()).collect();
+        let places: Vec<_> = (0..self.places)
+            .map(|place| gannet_server::place_status(&self.hub.of, "job", place).unwrap())
+            .collect();
         let of = |of: &Member| (of.seat.addr.clone(), of.has_ended(), of.coordinator.cut_off.load(Relaxed));
         format!("{places:?} {:?}", self.members.iter().map(of).collect::<Vec<_>>())
     }

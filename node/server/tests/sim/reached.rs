@@ -87,14 +87,14 @@ impl Hub {
     fn write(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
         let places: Vec<u32> = writes.iter().filter_map(place_of).collect();
         let known = || -> Vec<_> {
-            let of = |place| gannet_server::place(&self.of, "job", place).unwrap();
+            let of = |place| gannet_server::place_status(&self.of, "job", place).unwrap();
             places.iter().map(|place| of(*place).map(|place| (place.epoch, place.owner))).collect()
         };
         let before = known();
         let written = self.of.compare_and_set_all(writes);
         if matches!(written, Ok(Some(_))) {
             for place in &places {
-                tracing::debug!(place, now = ?gannet_server::place(&self.of, "job", *place).unwrap(), "a place was written");
+                tracing::debug!(place, now = ?gannet_server::place_status(&self.of, "job", *place).unwrap(), "a place was written");
             }
         }
         for (before, after) in before.into_iter().zip(known()) {

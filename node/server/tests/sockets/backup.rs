@@ -123,7 +123,7 @@ fn member_of(coordinator: Arc<dyn Coordinator>, addrs: &[String], at: usize) -> 
 
 /// The owner of the place, and its backups that have everything that was acknowledged.
 fn owner(coordinator: &MemoryCoordinator) -> Option<(String, Vec<String>)> {
-    let place = gannet_server::place(coordinator, "job", 0).unwrap();
+    let place = gannet_server::place_status(coordinator, "job", 0).unwrap();
     place.filter(|place| place.has_lease && place.ready).map(|place| (place.owner, place.backups))
 }
 

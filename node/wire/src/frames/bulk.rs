@@ -1,7 +1,7 @@
 //! The frames that move rows: pulls, pushes and scans. Pulls and pushes are on the hot path.
 
 use crate::frames::declare::{Field, FrameDirection, FrameError, FrameKind, FrameRow, check_kind, reencode};
-use crate::frames::word::{HeadWord, pair};
+use crate::frames::word::{HeadWord, pair_of_words};
 use gannet_core::{Applied, Read, Segments, Write};
 use gannet_transport::Head;
 
@@ -90,7 +90,7 @@ impl FrameKind for PullFrame {
     fn encode(&self, id: u64) -> Head {
         let PullFrame { read, slots, newer, f16, .. } = *self;
         let aux = PullFlags { read, slots, newer, f16 }.aux();
-        let first = pair(self.table, self.keys);
+        let first = pair_of_words(self.table, self.keys);
         Head::new(
             Self::KIND,
             aux,
@@ -104,9 +104,9 @@ impl FrameKind for PullFrame {
         check_kind::<PullFrame>(head)?;
         let PullFlags { read, slots, newer, f16 } = PullFlags::of::<PullFrame>(head)?;
         let (table, keys) = crate::frames::word::unpair(head.words[0]);
-        let (keep,) = crate::frames::declare::read::<PullFrame, _>(head, Field::W1)?;
-        let (segments,) = crate::frames::declare::read::<PullFrame, _>(head, Field::W2)?;
-        let (clock,) = crate::frames::declare::read::<PullFrame, _>(head, Field::W3)?;
+        let (keep,) = crate::frames::declare::read_field::<PullFrame, _>(head, Field::W1)?;
+        let (segments,) = crate::frames::declare::read_field::<PullFrame, _>(head, Field::W2)?;
+        let (clock,) = crate::frames::declare::read_field::<PullFrame, _>(head, Field::W3)?;
         Ok(PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16 })
     }
 }
@@ -165,7 +165,7 @@ impl FrameKind for RowsFrame {
     fn encode(&self, id: u64) -> Head {
         let RowsFrame { read, slots, newer, f16, .. } = *self;
         let aux = PullFlags { read, slots, newer, f16 }.aux();
-        let first = pair(self.table, self.keys);
+        let first = pair_of_words(self.table, self.keys);
         Head::new(Self::KIND, aux, id, [first, (self.kept,).put(), self.version, (self.lowest,).put()])
     }
 
@@ -174,8 +174,8 @@ impl FrameKind for RowsFrame {
         check_kind::<RowsFrame>(head)?;
         let PullFlags { read, slots, newer, f16 } = PullFlags::of::<RowsFrame>(head)?;
         let (table, keys) = crate::frames::word::unpair(head.words[0]);
-        let (kept,) = crate::frames::declare::read::<RowsFrame, _>(head, Field::W1)?;
-        let (lowest,) = crate::frames::declare::read::<RowsFrame, _>(head, Field::W3)?;
+        let (kept,) = crate::frames::declare::read_field::<RowsFrame, _>(head, Field::W1)?;
+        let (lowest,) = crate::frames::declare::read_field::<RowsFrame, _>(head, Field::W3)?;
         Ok(RowsFrame { table, keys, read, slots, newer, f16, kept, version: head.words[2], lowest })
     }
 }
@@ -257,7 +257,12 @@ impl FrameKind for PushFrame {
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         let aux = aux | if self.some { SOME } else { 0 } | if self.f16 { F16_GRADIENTS } else { 0 };
-        let words = [pair(self.table, self.keys), self.seq, pair(self.row, self.total), self.keyset];
+        let words = [
+            pair_of_words(self.table, self.keys),
+            self.seq,
+            pair_of_words(self.row, self.total),
+            self.keyset,
+        ];
         Head::new(Self::KIND, aux, id, words)
     }
 

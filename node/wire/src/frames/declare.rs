@@ -108,7 +108,7 @@ pub fn check_kind<F: FrameKind>(head: &Head) -> Result<(), FrameError> {
 
 /// Reads the fields at one place.
 #[inline]
-pub fn read<F: FrameKind, T: HeadWord>(head: &Head, field: Field) -> Result<T, FrameError> {
+pub fn read_field<F: FrameKind, T: HeadWord>(head: &Head, field: Field) -> Result<T, FrameError> {
     let value = field.get(head);
     T::get(value).ok_or_else(|| bad_value::<F>(field, value))
 }
@@ -176,7 +176,7 @@ macro_rules! frames {
                     check_unused::<$frame>(head)?;
                     $(
                         let ($( $field, )+): ($( $type, )+) =
-                            $crate::frames::declare::read::<$frame, _>(head, $crate::frames::declare::Field::$place)?;
+                            $crate::frames::declare::read_field::<$frame, _>(head, $crate::frames::declare::Field::$place)?;
                     )*
                     Ok($frame { $( $( $field, )+ )* })
                 }

@@ -20,7 +20,7 @@ impl Whole for DataBytes {
 frames! {
     /// A request to the scheduler.
     /// The server answers for the scheduler. Refused with 1, 2, 3, 5, 6, 9, 11, 16.
-    41 BookFrame "book" ToServer "`SchedulerRequestV2`" {}
+    41 BookFrame "book" ToServer "`SchedulerRequestV3`" {}
 
     /// The scheduler's answer.
     42 BookedFrame "booked" ToWorker "`SchedulerReplyV1`" {}
@@ -39,7 +39,7 @@ frames! {
 
     /// Tells the scheduler which rows a job's table has.
     /// The server compares the table with the one that the job began with. Refused with 1, 2, 3, 5, 6, 9, 16.
-    57 JobTableFrame "job table" ToServer "`JobTableV2`" {}
+    57 JobTableFrame "job table" ToServer "`JobTableV3`" {}
 
     /// The answer to a job table request.
     58 JobTableNotedFrame "job table noted" ToWorker "-" {}

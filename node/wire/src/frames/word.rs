@@ -4,7 +4,7 @@ use gannet_core::Segments;
 
 /// Two u32 in a word, the first in the low half.
 #[inline]
-pub fn pair(low: u32, high: u32) -> u64 {
+pub fn pair_of_words(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
@@ -49,7 +49,7 @@ impl<A: Whole> HeadWord for (A,) {
 impl<A: Half, B: Half> HeadWord for (A, B) {
     #[inline]
     fn put(self) -> u64 {
-        pair(self.0.to_half(), self.1.to_half())
+        pair_of_words(self.0.to_half(), self.1.to_half())
     }
 
     #[inline]

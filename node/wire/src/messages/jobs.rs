@@ -2,6 +2,7 @@
 
 use crate::messages::job_plan::{JobPlan, Split};
 use crate::messages::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
+use crate::messages::runs::JobRun;
 use gannet_core::ShardSet;
 use gannet_core::limits::SHARDS_MAX;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -28,20 +29,36 @@ pub struct JobOrders {
 
 /// A worker's request to the scheduler of its run. A program that names no run belongs to the run without a name.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub struct SchedulerRequestV2 {
+pub struct SchedulerRequestV3 {
     pub run: String,
     /// The generation of the run. 0: unknown; then another job follows a job that is over.
     pub generation: u32,
     /// The birth of the run; 0: unknown.
     pub birth: u64,
-    pub ask: SchedulerRequestV1,
+    /// Which worker it is.
+    pub incarnation: WorkerIncarnation,
+    pub what: SchedulerActionV1,
+}
+
+impl SchedulerRequestV3 {
+    /// That of a worker of this run.
+    pub fn of(run: JobRun, incarnation: WorkerIncarnation, what: SchedulerActionV1) -> SchedulerRequestV3 {
+        let JobRun { name: run, generation, birth } = run;
+        SchedulerRequestV3 { run, generation, birth, incarnation, what }
+    }
+
+    /// That of a program that names no run.
+    pub fn of_no_run(incarnation: WorkerIncarnation, what: SchedulerActionV1) -> SchedulerRequestV3 {
+        SchedulerRequestV3::of(JobRun::default(), incarnation, what)
+    }
 }
 
 /// A worker of a run reports a table to its scheduler.
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub struct JobTableV2 {
+pub struct JobTableV3 {
     pub run: String,
-    pub record: JobTableV1,
+    pub incarnation: WorkerIncarnation,
+    pub table: TableRecord,
 }
 
 /// The reply to a worker that asks for a split. `JobClient` has an example.
@@ -60,13 +77,6 @@ pub enum SplitGrant {
     Wait,
     /// All splits are done.
     Over,
-}
-
-/// A worker's request. `incarnation` says which worker it is.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub struct SchedulerRequestV1 {
-    pub incarnation: WorkerIncarnation,
-    pub what: SchedulerActionV1,
 }
 
 /// See `JobState` for each.
@@ -188,13 +198,6 @@ pub struct ShardHolder {
     pub first: u32,
     /// The shard behind its last one.
     pub end: u32,
-}
-
-/// A worker's report of a table to the scheduler.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]
-pub struct JobTableV1 {
-    pub incarnation: WorkerIncarnation,
-    pub table: TableRecord,
 }
 
 impl TableRecord {

@@ -34,6 +34,17 @@ pub struct RunId {
     pub birth: u64,
 }
 
+/// The run of a job, as its scheduler knows it. The default is that of a program that names no run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobRun {
+    /// The run's name.
+    pub name: String,
+    /// The generation of the run. 0: unknown.
+    pub generation: u32,
+    /// The birth of the run. 0: unknown.
+    pub birth: u64,
+}
+
 impl RunId {
     /// Checks the name of a run.
     ///
@@ -49,9 +60,9 @@ impl RunId {
         }
     }
 
-    /// Its name, its generation and its birth.
-    pub fn parts(&self) -> (String, u32, u64) {
-        (self.name.clone(), self.generation, self.birth)
+    /// It, as the scheduler of its job knows it.
+    pub fn of_job(&self) -> JobRun {
+        JobRun { name: self.name.clone(), generation: self.generation, birth: self.birth }
     }
 
     /// The name of one of the run's tables on the servers. No run's name has a dot, so no two runs share a table.

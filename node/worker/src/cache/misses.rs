@@ -16,16 +16,19 @@ pub(crate) struct CacheMisses {
     pub(crate) fills: Vec<u64>,
 }
 
+/// What a server says of the requested rows.
+pub(crate) struct NewerAnswer<'a> {
+    pub(crate) newer: &'a [NewerRow],
+    /// The snapshot version of the answer.
+    pub(crate) version: u64,
+    /// The lowest step of the workers, if they keep step.
+    pub(crate) lowest: Option<u64>,
+}
+
 impl CacheMisses {
     /// Stores an answer in the cache: what it says of each of `keys`, whose rows are now at `places` of `values`.
-    pub(crate) fn fill(
-        &self,
-        (keys, places): (&[u64], &[u32]),
-        values: &[f32],
-        answer: (&[NewerRow], u64),
-        lowest: Option<u64>,
-    ) {
-        let (newer, version) = answer;
+    pub(crate) fn fill(&self, keys: &[u64], places: &[u32], values: &[f32], answer: &NewerAnswer<'_>) {
+        let &NewerAnswer { newer, version, lowest } = answer;
         let floats = self.rows.floats;
         for (i, ((&key, &place), newer)) in keys.iter().zip(places).zip(newer).enumerate() {
             if bit(&self.fills, i) {

@@ -5,7 +5,7 @@ use crate::cache::caching::Caching;
 use crate::cache::misses::CacheMisses;
 use crate::cache::rows::{CacheLookup, CacheReader, RowCache};
 use crate::cache::swept::Swept;
-use crate::calls::subscriptions::follow;
+use crate::calls::subscriptions::follow_rows;
 use crate::error::WorkerError;
 use crate::reads::path_choice::ChoiceOf;
 use crate::requests::in_flight::LocalHits;
@@ -76,7 +76,8 @@ impl<N: Net> Worker<N> {
 pub(crate) fn cached_pull<N: Net>(
     worker: &mut Worker<N>,
     table: TableId,
-    (read, segments): (Read, Segments),
+    read: Read,
+    segments: Segments,
     keys: usize,
     clock: Option<u64>,
 ) -> Result<Option<CacheReader>, WorkerError> {
@@ -97,7 +98,7 @@ pub(crate) fn cached_pull<N: Net>(
     if worker.links.in_flight() || active {
         worker.poll()?;
     }
-    follow(worker, table, now)?;
+    follow_rows(worker, table, now)?;
     let at_us = worker.links.net.now().as_micros() as u64;
     if let Some(caching) = &mut worker.tables[table.0].cache {
         caching.begun.push_back((at_us, turn));

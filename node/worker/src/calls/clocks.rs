@@ -3,7 +3,7 @@
 
 use crate::calls::tables::ask_of_links;
 use crate::error::WorkerError;
-use crate::links::control::post;
+use crate::links::control::post_requests;
 use crate::links::read_paths::request_read_path;
 use crate::links::steps::too_large;
 use crate::requests::control::{ControlRequest, Recipients};
@@ -230,7 +230,7 @@ fn request_all<N: Net>(
     let (now, links) = (worker.links.net.now(), worker.links.wanted().collect::<Vec<_>>());
     let (frame, table) = (UnsentFrame::new(frame), Some(table.0));
     let control = ControlInFlight { frame, table, ..ControlInFlight::default() };
-    post(&mut worker.links, control, &links, now).map(drop)
+    post_requests(&mut worker.links, control, &links, now).map(drop)
 }
 
 /// If no synchronous step is open any longer, sends the requests for read paths that it delayed.

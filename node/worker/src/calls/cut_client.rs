@@ -13,13 +13,22 @@ use gannet_wire::messages::cuts::{CutActionV1, CutReplyV1, CutRequestV1};
 use gannet_wire::sharded_keys::ShardedKeys;
 use std::sync::Arc;
 
+/// Which cut of which run a step belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CutName<'a> {
+    /// The random number of the cut.
+    pub(crate) number: u64,
+    pub(crate) run: &'a str,
+}
+
 /// Sends a step of a cut to every thread, and returns the reply of each.
 pub(crate) fn cut_step<N: Net>(
     worker: &mut Worker<N>,
-    (cut, run): (u64, &str),
+    cut: CutName<'_>,
     action: &CutActionV1,
 ) -> Result<Vec<CutReplyV1>, WorkerError> {
-    let request = |action: CutActionV1| control::seal(&CutRequestV1 { cut, run: run.into(), action });
+    let CutName { number, run } = cut;
+    let request = |action: CutActionV1| control::seal(&CutRequestV1 { cut: number, run: run.into(), action });
     let mut payload = request(action.clone());
     if payload.len() > CUT_MESSAGE_BYTES_MAX {
         let mut parts = payload.chunks(CUT_PART_BYTES).peekable();

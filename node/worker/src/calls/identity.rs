@@ -5,12 +5,12 @@ use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
 use crate::limits::PLACE_LOOKUP_EVERY;
 use crate::links::peer::Peer;
-use crate::links::refused::refused;
+use crate::links::refused::refusal_error;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::names::TableId;
 use crate::tables::births;
 use crate::tables::opened_as::{OpenedAs, told};
-use crate::tables::plan::{ShardCount, TablePlan, are_of_two_tables, plan};
+use crate::tables::plan::{ShardCount, TablePlan, are_of_two_tables, plan_table};
 use crate::worker::Worker;
 use gannet_core::{Schema, TableUid};
 use gannet_transport::Net;
@@ -104,7 +104,8 @@ fn try_to_open<N: Net>(
         return Ok(OpenAttempt::Again(why.into()));
     }
     let schema = &shards.of(schema, &held, worker.links.wanted().count());
-    let TablePlan { uid, places, empty, confirmed } = plan(schema, &worker.links.config.servers, &held)?;
+    let TablePlan { uid, places, empty, confirmed } =
+        plan_table(schema, &worker.links.config.servers, &held)?;
     let births = vec![0; schema.shards as usize];
     let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
     let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };
@@ -220,7 +221,7 @@ fn identify<N: Net>(
     let held = answers.iter().map(|ControlReply { link, head, payload: answer }| {
         let peer = &worker.links.peers[*link].name;
         if head.kind == RefusedFrame::KIND {
-            return Err(refused(peer, IdentifyFrame::KIND, head, answer));
+            return Err(refusal_error(peer, IdentifyFrame::KIND, head, answer));
         }
         let nonsense = |error: control::ControlError| WorkerError::Protocol {
             peer: peer.clone(),
@@ -245,7 +246,7 @@ fn opened_by<N: Net>(
     for ControlReply { link, head, payload: answer } in answers {
         let peer = &worker.links.peers[*link].name;
         match head.kind {
-            RefusedFrame::KIND => match refused(peer, OpenTableFrame::KIND, head, answer) {
+            RefusedFrame::KIND => match refusal_error(peer, OpenTableFrame::KIND, head, answer) {
                 error @ WorkerError::Refused { refusal: Refusal::Identity, .. } => {
                     return Ok(Err(error.to_string()));
                 }
@@ -317,6 +318,6 @@ fn confirm<N: Net>(
     let refusal = answers.iter().find(|answer| answer.head.kind == RefusedFrame::KIND);
     // The server has restarted: ask again what it holds.
     Ok(refusal.map(|ControlReply { link, head, payload }| {
-        refused(&worker.links.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
+        refusal_error(&worker.links.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
     }))
 }

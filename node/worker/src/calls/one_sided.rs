@@ -6,7 +6,7 @@ use crate::error::WorkerError;
 use crate::limits::LEASE_PINGS;
 use crate::links::peer::Peer;
 use crate::links::read_paths::refresh_read_paths;
-use crate::reads::one_sided::{ReadPath, known};
+use crate::reads::one_sided::{ReadPath, known_since};
 use crate::reads::path_choice::{ALL_QUARTERS, ChoiceOf};
 use crate::reads::spec::{PullSpec, ReadPathChoice};
 use crate::requests::in_flight::{LocalHits, PullPart};
@@ -183,7 +183,12 @@ pub(crate) fn pull_one_sided<N: Net>(
             f16::round(out);
         }
         end_call(worker);
-        note_lowest(worker, table, clock, &[PullPart { lowest: known(lowest), ..PullPart::default() }])?;
+        note_lowest(
+            worker,
+            table,
+            clock,
+            &[PullPart { lowest: known_since(lowest), ..PullPart::default() }],
+        )?;
     }
     Ok(whole)
 }

@@ -78,7 +78,7 @@ impl<N: Net> Worker<N> {
         cut: &mut ShardedKeys,
     ) -> Result<(), WorkerError> {
         let known = &self.tables[table.0];
-        cut.fill_sorted(table.0, &known.schema, &known.owners, (keys, starts))?;
+        cut.fill_sorted(table.0, &known.schema, &known.owners, keys, starts)?;
         cut.layout = self.links.layout;
         Ok(())
     }
@@ -149,7 +149,7 @@ impl<N: Net> Worker<N> {
         let now = self.links.net.now();
         let spec = pull_spec(self, table, read, segments, floats, keep, clock);
         let may_read = begin_reads(self, &spec, keys, now)?;
-        let cached = cached_pull(self, table, (read, segments), keys, clock)?;
+        let cached = cached_pull(self, table, read, segments, keys, clock)?;
         // Nothing below changes the links.
         let laid = self.laid(table, cut);
         let mut parts = Vec::with_capacity(laid.chunks().len());
@@ -273,7 +273,7 @@ impl<N: Net> Worker<N> {
         self.check_table(table, &cut)?;
         begin_call(self);
         let keys = cut.keys().len();
-        let floats = self.check_push(table, write, (keys, values.len()), seq)?;
+        let floats = self.check_push(table, write, keys, values.len(), seq)?;
         let bytes = keys * (8 + 4 * floats);
         let in_step = begin_step_push(self, table, bytes)?;
         self.wait_for_budget(bytes)?;
@@ -371,7 +371,8 @@ impl<N: Net> Worker<N> {
         &self,
         table: TableId,
         write: Write,
-        (keys, got): (usize, usize),
+        keys: usize,
+        got: usize,
         seq: u64,
     ) -> Result<usize, WorkerError> {
         let known = &self.tables[table.0];

@@ -90,7 +90,7 @@ impl<N: Net> Worker<N> {
     /// Otherwise as [`Worker::push`]. After an error a part of the rows may be in the table.
     pub fn load(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
         let checkpoint = Checkpoint::open_to_read(folder)?;
-        fit(checkpoint.schema(), self.schema(table), folder)?;
+        must_fit(checkpoint.schema(), self.schema(table), folder)?;
         let (saved, schema) = (checkpoint.schema().clone(), self.schema(table).clone());
         let (mut keys, mut rows, mut loaded) = (Vec::new(), Vec::new(), Ok(()));
         let (mut unsound, mut wide, mut block) = (0, Vec::new(), Vec::new());
@@ -163,7 +163,7 @@ fn wrong_values(row_type: RowType) -> &'static str {
 }
 
 /// Refuses a checkpoint whose rows are not rows of the table.
-fn fit(saved: &Schema, table: &Schema, folder: &Path) -> Result<(), WorkerError> {
+fn must_fit(saved: &Schema, table: &Schema, folder: &Path) -> Result<(), WorkerError> {
     let shape = |schema: &Schema| -> Vec<_> {
         schema.segments().map(|segment| format!("{} of dim {}", segment.rule.name(), segment.dim)).collect()
     };

@@ -72,7 +72,7 @@ impl<N: Net> Worker<N> {
             let parts = status_parts(self, table)?;
             restored.push(restored_place(pusher, parts.into_iter().filter(|part| part.shards > 0)));
         }
-        let place = restored.into_iter().collect::<Option<Vec<_>>>().and_then(|tables| lowest(&tables));
+        let place = restored.into_iter().collect::<Option<Vec<_>>>().and_then(|tables| lowest_share(&tables));
         if let Some((incarnation, batches)) = place {
             return Ok(SharePlace { pusher, incarnation, batches });
         }
@@ -101,7 +101,7 @@ fn restored_place(pusher: u64, parts: impl Iterator<Item = StatusV2>) -> Option<
 }
 
 /// The place that all tables have passed, under the incarnation of the tables that have a push.
-fn lowest(tables: &[(u64, u64)]) -> Option<(u64, u64)> {
+fn lowest_share(tables: &[(u64, u64)]) -> Option<(u64, u64)> {
     let incarnation = tables.iter().map(|&(incarnation, _)| incarnation).max().filter(|&last| last > 0)?;
     let of_it = |&(of, seq): &(u64, u64)| if of == incarnation { seq } else { 0 };
     let same = tables.iter().all(|&(of, _)| of == incarnation || of == 0);
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn the_share_goes_on_behind_the_batches_that_all_tables_have() {
-        assert_eq!(lowest(&[(4, 17)]), Some((4, 17)));
-        assert_eq!(lowest(&[(4, 17), (4, 16)]), Some((4, 16)));
-        assert_eq!(lowest(&[(4, 1), (0, 0)]), Some((4, 0)));
-        assert_eq!(lowest(&[(0, 0), (0, 0)]), None);
-        assert_eq!(lowest(&[(4, 17), (3, 17)]), None);
+        assert_eq!(lowest_share(&[(4, 17)]), Some((4, 17)));
+        assert_eq!(lowest_share(&[(4, 17), (4, 16)]), Some((4, 16)));
+        assert_eq!(lowest_share(&[(4, 1), (0, 0)]), Some((4, 0)));
+        assert_eq!(lowest_share(&[(0, 0), (0, 0)]), None);
+        assert_eq!(lowest_share(&[(4, 17), (3, 17)]), None);
     }
 }

@@ -14,7 +14,7 @@ use gannet_wire::limits::{PART_KEYS_MAX, SUBSCRIBED_ROWS_MAX};
 use std::time::Duration;
 
 /// Subscribes to rows that have been used again since the last call.
-pub(crate) fn follow<N: Net>(
+pub(crate) fn follow_rows<N: Net>(
     worker: &mut Worker<N>,
     table: TableId,
     now: Duration,

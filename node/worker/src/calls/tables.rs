@@ -2,7 +2,7 @@
 
 use crate::calls::identity::open_at_servers;
 use crate::error::WorkerError;
-use crate::links::control::{links_of, post};
+use crate::links::control::{links_of, post_requests};
 use crate::links::read_paths::request_read_path;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::requests::in_flight::{ControlInFlight, RequestWork};
@@ -226,7 +226,7 @@ impl<N: Net> Worker<N> {
             };
             let (frame, table) = (ask.frame, ask.table.map(|table| table.0));
             let control = ControlInFlight { frame, table, payloads, ..ControlInFlight::default() };
-            let id = post(&mut self.links, control, &links, now)?;
+            let id = post_requests(&mut self.links, control, &links, now)?;
             while self.links.flights.get(id).is_some_and(|flight| flight.left > 0) {
                 self.pump(self.links.config.peer_timeout)?;
             }

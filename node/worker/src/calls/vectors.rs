@@ -31,7 +31,8 @@ impl<N: Net> Worker<N> {
         self.drain()?;
         let seq = self.next_seq(table).max(Vectors::first_seq(program.pass));
         self.tables[table.0].last_seq = seq;
-        let request = |shard: usize, _: u32| control::seal(&vectors::request(shard as u32, seq, program));
+        let request =
+            |shard: usize, _: u32| control::seal(&vectors::vector_request(shard as u32, seq, program));
         let answers = self.ask(
             &ControlRequest::with_payload(&VectorFrame { table: 0 }, Some(table), &request),
             Recipients::Owners,

@@ -92,7 +92,7 @@ pub(crate) fn narrow_push<N: Net>(
     if write != Write::Gradient {
         return false;
     }
-    if !f16::fit(values) {
+    if !f16::fit_f16(values) {
         worker.links.counters.wide_pushes.add(1);
         return false;
     }

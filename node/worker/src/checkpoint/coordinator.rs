@@ -1,12 +1,12 @@
 //! The coordinator of a checkpoint: it makes all server threads cut their tables together, and publishes what they have
 //! written.
 
-use crate::calls::cut_client::{cut_step, cut_wait};
+use crate::calls::cut_client::{CutName, cut_step, cut_wait};
 use crate::checkpoint::cut_manifest::manifest;
 use crate::checkpoint::frozen::Frozen;
 use crate::checkpoint::half_fenced::half_fenced;
 use crate::checkpoint::options::{CheckpointOptions, unexpected};
-use crate::checkpoint::owner::{birth, must_be_their_directory, must_be_their_run, savers_of};
+use crate::checkpoint::owner::{birth_of_run, must_be_their_directory, must_be_their_run, savers_of};
 use crate::checkpoint::torn::give_up_gone;
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -119,7 +119,7 @@ fn save_in_tries<N: Net>(
             None => directory.begin()?,
         };
         let (number, mut marked) = (draft.number(), false);
-        let saved = save(net.clone(), config, directory, options, (draft, &mut marked));
+        let saved = save_once(net.clone(), config, directory, options, draft, &mut marked);
         let Err(error) = saved else { return saved };
         given_up.push(GivenUp { number, marked });
         let again = matches!(
@@ -137,12 +137,13 @@ fn save_in_tries<N: Net>(
 }
 
 /// One try. Notes when servers may begin to write.
-fn save<N: Net>(
+fn save_once<N: Net>(
     net: N,
     config: &WorkerConfig,
     directory: &CheckpointDir,
     options: &CheckpointOptions,
-    (draft, marking): (Draft, &mut bool),
+    draft: Draft,
+    marking: &mut bool,
 ) -> Result<SavedCheckpoint, WorkerError> {
     let config = WorkerConfig {
         pusher: u64::from(u32::MAX),
@@ -152,13 +153,13 @@ fn save<N: Net>(
     };
     let mut worker = Worker::connect(net.clone(), config)?;
     let drawn = draw_number();
-    let cut = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
-    let cut = (cut, options.run.as_str());
+    let number = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
+    let cut = CutName { number, run: &options.run };
     let NewestCheckpoints { last, valid } = directory.newest_of(&options.run, options.birth)?;
     let options = &with_notes(options, last.as_ref());
     let parent = valid.clone().filter(|_| options.increment);
     let from = net.now();
-    let frozen = freeze(&mut worker, &net, cut, options)?;
+    let frozen = freeze_servers(&mut worker, &net, cut, options)?;
     let tables = tables(&frozen, &options.run)?;
     if options.run.is_empty() {
         must_be_their_directory(directory, valid.as_ref(), &tables)?;
@@ -167,17 +168,17 @@ fn save<N: Net>(
         number: draft.number(),
         level: options.level,
         tables: tables.iter().map(|table| table.name.clone()).collect(),
-        bases: parent.as_ref().map(|parent| bases(parent, &tables)).unwrap_or_default(),
+        bases: parent.as_ref().map(|parent| bases_of_parent(parent, &tables)).unwrap_or_default(),
     };
     *marking = true;
     let marked = cut_step(&mut worker, cut, &CutActionV1::Mark(mark))?;
     cut_step(&mut worker, cut, &CutActionV1::Release)?;
     let frozen = net.now().saturating_sub(from);
-    let saved = birth(options, &marked).and_then(|birth| {
+    let saved = birth_of_run(options, &marked).and_then(|birth| {
         if !options.run.is_empty() {
             must_be_their_run(directory, valid.as_ref(), birth, &tables)?;
         }
-        Ok((birth, written(&mut worker, &net, cut)?))
+        Ok((birth, wait_for_files(&mut worker, &net, cut)?))
     });
     let (birth, files) = match saved {
         Ok(saved) => saved,
@@ -207,7 +208,7 @@ fn save<N: Net>(
 
 /// Asks all threads, at the moment of publishing, whether they have the cut. A server that was started again has not.
 /// Its rows may be gone, and the job may be about to go back to an older checkpoint.
-fn must_have_the_cut<N: Net>(worker: &mut Worker<N>, cut: (u64, &str)) -> Result<(), WorkerError> {
+fn must_have_the_cut<N: Net>(worker: &mut Worker<N>, cut: CutName<'_>) -> Result<(), WorkerError> {
     let replies = cut_step(worker, cut, &CutActionV1::Poll)?;
     let other = replies.iter().find(|reply| !matches!(reply, CutReplyV1::Written { .. }));
     other.map_or(Ok(()), |reply| Err(unexpected(reply)))
@@ -241,10 +242,10 @@ fn with_notes(options: &CheckpointOptions, last: Option<&JobManifest>) -> Checkp
 }
 
 /// Makes all threads hold new pushes back, and waits until all begun ones are whole.
-fn freeze<N: Net>(
+fn freeze_servers<N: Net>(
     worker: &mut Worker<N>,
     net: &N,
-    cut: (u64, &str),
+    cut: CutName<'_>,
     options: &CheckpointOptions,
 ) -> Result<Vec<CutReplyV1>, WorkerError> {
     let limit = options.freeze.min(CUT_FREEZE_MAX);
@@ -313,7 +314,7 @@ fn tables(replies: &[CutReplyV1], run: &str) -> Result<Vec<CutTableV1>, WorkerEr
 }
 
 /// Where the parent's cut ends, for the tables that it has.
-fn bases(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
+fn bases_of_parent(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
     let of = |(place, table): (u32, &CutTableV1)| {
         let (_, cut) = parent.table(&table.name)?;
         let same = cut.schema.encode() == table.schema && cut.uid.0 == table.uid;
@@ -327,7 +328,11 @@ fn bases(parent: &JobManifest, tables: &[CutTableV1]) -> Vec<CutBaseV1> {
 }
 
 /// Waits until all threads have written their files.
-fn written<N: Net>(worker: &mut Worker<N>, net: &N, cut: (u64, &str)) -> Result<Vec<CutFileV1>, WorkerError> {
+fn wait_for_files<N: Net>(
+    worker: &mut Worker<N>,
+    net: &N,
+    cut: CutName<'_>,
+) -> Result<Vec<CutFileV1>, WorkerError> {
     let (mut before, mut moved_at) = (0, net.now());
     loop {
         let replies = cut_step(worker, cut, &CutActionV1::Poll)?;

@@ -1,6 +1,6 @@
 //! The manifest of a cut: what all threads have said of it, put together and checked.
 
-use crate::checkpoint::frozen::lacking;
+use crate::checkpoint::frozen::limits_of_lacking;
 use crate::checkpoint::options::{CheckpointOptions, unexpected};
 use crate::error::WorkerError;
 use gannet_core::{
@@ -18,7 +18,7 @@ pub(crate) fn manifest(
     marked: Vec<CutReplyV1>,
     files: Vec<CutFileV1>,
 ) -> Result<JobManifest, WorkerError> {
-    let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(entry).collect();
+    let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(manifest_entry).collect();
     let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
     let mut states = Vec::<(String, Vec<u8>)>::new();
     let mut steps = BTreeMap::<String, BTreeSet<u64>>::new();
@@ -87,7 +87,7 @@ fn check_whole(
     }
     let name = |place: u32| tables.get(place as usize).map_or_else(String::new, |table| table.name.clone());
     let named = pushers.iter().map(|(&(place, pusher), push)| ((name(place), pusher), *push)).collect();
-    if let Some(PushLimitV1 { table, pusher, seq, .. }) = lacking(&named, batch_tables).first() {
+    if let Some(PushLimitV1 { table, pusher, seq, .. }) = limits_of_lacking(&named, batch_tables).first() {
         let who = gannet_core::pusher_in_words(*pusher);
         let why = format!("push {seq} of {who} is in other tables at the cut, and not in table {table:?}");
         return Err(WorkerError::Cut(why));
@@ -100,7 +100,7 @@ fn check_whole(
     Ok(())
 }
 
-fn entry(file: CutFileV1) -> ((u32, u32), FileEntry) {
+fn manifest_entry(file: CutFileV1) -> ((u32, u32), FileEntry) {
     let CutFileV1 { table, shard, name, bytes, crc, rows, deletions } = file;
     ((table, shard), FileEntry { name, bytes, crc, rows, deletions })
 }

@@ -46,7 +46,7 @@ impl Frozen {
             all.closing.extend(closing);
             all.over.extend(over);
         }
-        all.lacking = lacking(&all.pushes, batch_tables);
+        all.lacking = limits_of_lacking(&all.pushes, batch_tables);
         Ok(all)
     }
 
@@ -139,7 +139,10 @@ impl Frozen {
 
 /// The last push of each pusher of data, for each of these tables that has not begun it although another one has. Who
 /// trains the data is about to push it, or to close the data.
-pub(crate) fn lacking(pushes: &BTreeMap<(String, u64), PushProgress>, tables: &[String]) -> Vec<PushLimitV1> {
+pub(crate) fn limits_of_lacking(
+    pushes: &BTreeMap<(String, u64), PushProgress>,
+    tables: &[String],
+) -> Vec<PushLimitV1> {
     let mut last = BTreeMap::<u64, (u64, u64)>::new();
     let of_batch = |table: &String, push: &PushProgress| {
         tables.contains(table) && push.pusher >= DATA_PUSHERS && push.seq > 0 && !push.closed

@@ -11,19 +11,19 @@ type TablePusher<'a> = (&'a str, u64);
 /// The pushers that some threads have fenced and others not, as all threads say.
 pub(crate) fn half_fenced(replies: &[CutReplyV1]) -> BTreeSet<CutPusherV1> {
     let mut fences = BTreeMap::<TablePusher<'_>, u64>::new();
-    for (name, push) in replies.iter().flat_map(pushes).filter(|(_, push)| is_fence(push)) {
+    for (name, push) in replies.iter().flat_map(pushes_by_table).filter(|(_, push)| is_fence(push)) {
         let fence = fences.entry((name, push.pusher)).or_default();
         *fence = push.incarnation.max(*fence);
     }
     if fences.is_empty() {
         return BTreeSet::new();
     }
-    let lacks = |reply| lacking(reply, &fences);
+    let lacks = |reply| lacking_fences(reply, &fences);
     replies.iter().flat_map(lacks).collect()
 }
 
 /// What a thread says of each pusher, with the name of the table.
-fn pushes(reply: &CutReplyV1) -> impl Iterator<Item = (&str, &CutPushV1)> {
+fn pushes_by_table(reply: &CutReplyV1) -> impl Iterator<Item = (&str, &CutPushV1)> {
     let (tables, pushes) = match reply {
         CutReplyV1::Frozen { tables, pushes, .. } => (&tables[..], &pushes[..]),
         _ => (&[][..], &[][..]),
@@ -38,13 +38,13 @@ fn is_fence(push: &CutPushV1) -> bool {
 }
 
 /// The fenced pushers that a thread with shards of the table has not fenced.
-fn lacking<'a>(reply: &'a CutReplyV1, fences: &BTreeMap<TablePusher<'a>, u64>) -> Vec<CutPusherV1> {
+fn lacking_fences<'a>(reply: &'a CutReplyV1, fences: &BTreeMap<TablePusher<'a>, u64>) -> Vec<CutPusherV1> {
     let CutReplyV1::Frozen { tables, .. } = reply else { return Vec::new() };
     // A thread without shards of a table does not know its id.
     let own: BTreeSet<&str> =
         tables.iter().filter(|table| table.uid != [0; 16]).map(|table| &*table.name).collect();
     let known: HashMap<TablePusher<'a>, u64> =
-        pushes(reply).map(|(name, push)| ((name, push.pusher), push.incarnation)).collect();
+        pushes_by_table(reply).map(|(name, push)| ((name, push.pusher), push.incarnation)).collect();
     let incarnation = |of: TablePusher<'a>| known.get(&of).copied().unwrap_or(0);
     let lacks = |(&(name, pusher), &fence): (&TablePusher<'a>, &u64)| {
         let start = fence - 1;

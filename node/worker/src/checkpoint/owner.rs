@@ -44,7 +44,7 @@ pub(crate) fn must_be_their_run(
 /// # Errors
 /// The caller's run was undone: all rows were lost, and the run was begun anew on these servers. A checkpoint of theirs
 /// is none of the caller's run.
-pub(crate) fn birth(options: &CheckpointOptions, marked: &[CutReplyV1]) -> Result<u64, WorkerError> {
+pub(crate) fn birth_of_run(options: &CheckpointOptions, marked: &[CutReplyV1]) -> Result<u64, WorkerError> {
     let states = marked.iter().flat_map(|reply| match reply {
         CutReplyV1::Marked { states, .. } => &states[..],
         _ => &[],

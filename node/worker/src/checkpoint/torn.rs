@@ -1,6 +1,6 @@
 //! Pushes that stay incomplete because their pushers are gone: the coordinator has the pushers fenced.
 
-use crate::calls::cut_client::cut_step;
+use crate::calls::cut_client::{CutName, cut_step};
 use crate::checkpoint::options::unexpected;
 use crate::error::WorkerError;
 use crate::worker::Worker;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// Ends the torn pushes whose pushers are gone, as all threads say: fences the pushers in every shard.
 pub(crate) fn give_up_gone<N: Net>(
     worker: &mut Worker<N>,
-    cut: (u64, &str),
+    cut: CutName<'_>,
     pushes: Vec<TornPushV1>,
 ) -> Result<(), WorkerError> {
     if pushes.is_empty() {

@@ -9,6 +9,7 @@ use crate::clients::logged_wait::{Asking, LoggedWait};
 use crate::clients::no_space::until_space;
 use crate::clients::run_client::{JobReport, RunClient, RunShared};
 use crate::clients::run_session::RunOrders;
+use crate::clients::shared::lock_shared;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAITS_LOGGED};
@@ -19,7 +20,7 @@ use gannet_wire::messages::runs::DeadWorker;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Fences an incarnation at every owner of shards: they apply nothing that it pushes afterwards. [`Heartbeat`] has an
@@ -116,10 +117,6 @@ enum JobDuty {
     Fence(DeadWorker),
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<N> Heartbeat<N>
 where
     N: Net + Send + 'static,
@@ -176,7 +173,7 @@ where
     }
 
     fn note(&self, orders: &RunOrders) {
-        let mut state = lock(&self.state);
+        let mut state = lock_shared(&self.state);
         let fencing = state.fencing;
         let to_fence = orders.fence.iter().filter(|dead| Some(dead.incarnation) != fencing);
         state.to_fence = to_fence.map(|dead| (dead.incarnation, dead.acked.clone())).collect();
@@ -197,7 +194,7 @@ where
 impl<N: Net> HeartbeatShared<N> {
     /// What a heartbeat reports.
     pub(crate) fn progress(&self) -> (Progress, Activity) {
-        let mut state = lock(&self.state);
+        let mut state = lock_shared(&self.state);
         if self.asking.load(Relaxed) > 0 {
             state.progress = state.progress.wrapping_add(1);
         }
@@ -215,11 +212,12 @@ impl<N: Net> HeartbeatShared<N> {
     fn report_now(&self) -> Result<JobOrders, WorkerError> {
         let _asking = Asking::begin(&self.asking);
         let (progress, work) = self.progress();
-        let orders = until_space(self.patience, || lock(&self.client).report(progress.clone(), work))?;
-        lock(&self.state).failed.clone_from(&orders.failed);
+        let orders = until_space(self.patience, || lock_shared(&self.client).report(progress.clone(), work))?;
+        lock_shared(&self.state).failed.clone_from(&orders.failed);
         if !orders.unfenced.is_empty() {
             // The worker that should have told the registry may have died before.
-            let job = JobAnswer { unfenced: orders.unfenced.clone(), ..lock(&self.client).joined().clone() };
+            let job =
+                JobAnswer { unfenced: orders.unfenced.clone(), ..lock_shared(&self.client).joined().clone() };
             // The next report tries it again: a registry that is away must not end a worker whose scheduler answers.
             if let Err(error) = self.run.session().note_job(&job) {
                 tracing::debug!(%error, "the registry of runs does not know of all dead workers yet");
@@ -231,7 +229,7 @@ impl<N: Net> HeartbeatShared<N> {
     fn is_lost(&self, error: &WorkerError) {
         // The next call returns the error and ends the worker, so this is logged once and as information.
         tracing::info!(%error, "this worker is no longer in the job");
-        lock(&self.state).lost = Some(error.to_string());
+        lock_shared(&self.state).lost = Some(error.to_string());
     }
 
     /// Fences what the registry asks for, one incarnation at a time, and reports to a scheduler that hears no
@@ -255,7 +253,7 @@ impl<N: Net> HeartbeatShared<N> {
                         let worker = dead.incarnation.rank;
                         tracing::warn!(worker, %error, "a dead worker is not yet fenced");
                     }
-                    lock(&self.state).fencing = None;
+                    lock_shared(&self.state).fencing = None;
                 }
             }
         }
@@ -270,7 +268,7 @@ impl<N: Net> HeartbeatShared<N> {
     ) -> Result<(), WorkerError> {
         let _asking = Asking::begin(&self.asking);
         fence_fn(*incarnation)?;
-        until_space(self.patience, || lock(&self.client).fenced(*incarnation, acked))?;
+        until_space(self.patience, || lock_shared(&self.client).fenced(*incarnation, acked))?;
         self.run.session().fenced(*incarnation)?;
         // The scheduler may know of dead workers for which the registry had no room.
         self.report_now().map(drop)
@@ -278,7 +276,7 @@ impl<N: Net> HeartbeatShared<N> {
 
     /// Waits until there is a worker to fence, a report is due, or it is over.
     fn next_duty(&self) -> JobDuty {
-        let state = lock(&self.state);
+        let state = lock_shared(&self.state);
         let waits = |state: &mut HeartbeatState| !state.over && state.to_fence.is_empty();
         let mut state = match self.report_every {
             Some(every) => {
@@ -299,17 +297,17 @@ impl<N: Net> HeartbeatShared<N> {
 impl<N: Net> Heartbeat<N> {
     /// Changes what the next heartbeat reports.
     pub fn tell(&self, tell: impl FnOnce(&mut Progress)) {
-        tell(&mut lock(&self.shared.state).report);
+        tell(&mut lock_shared(&self.shared.state).report);
     }
 
     /// Sets what this worker does. `None`: it trains, and the counters show how.
     pub fn is_at(&self, doing: Option<ActivityKind>) {
-        lock(&self.shared.state).doing = doing;
+        lock_shared(&self.shared.state).doing = doing;
     }
 
     /// Notes progress that no pull or push shows: bytes of the data were read.
     pub fn moved(&self) {
-        let mut state = lock(&self.shared.state);
+        let mut state = lock_shared(&self.shared.state);
         state.progress = state.progress.wrapping_add(1);
     }
 
@@ -345,7 +343,7 @@ impl<N: Net> Heartbeat<N> {
             if chief || saved || !trained || stop() {
                 let saves = chief && !saved;
                 self.is_at(saves.then_some(ActivityKind::Saving).or(Some(ActivityKind::Ending)));
-                lock(&self.shared.state).saves_early = saves && !trained;
+                lock_shared(&self.shared.state).saves_early = saves && !trained;
                 return Ok(saves);
             }
             if let (true, Some(worker)) = (wait.is_to_be_logged(), saver) {
@@ -366,7 +364,7 @@ impl<N: Net> Heartbeat<N> {
     /// # Errors
     /// As [`take`](Self::take); or the scheduler chose another worker.
     pub fn saved(&self) -> Result<(), String> {
-        if lock(&self.shared.state).saves_early {
+        if lock_shared(&self.shared.state).saves_early {
             return Ok(());
         }
         self.ask(|client| client.saved())?;
@@ -379,7 +377,7 @@ impl<N: Net> Heartbeat<N> {
 
     /// Why this worker, or the whole job, cannot go on, if so.
     pub fn lost(&self) -> Option<String> {
-        let state = lock(&self.shared.state);
+        let state = lock_shared(&self.shared.state);
         state.lost.clone().or_else(|| state.failed.clone())
     }
 
@@ -389,7 +387,7 @@ impl<N: Net> Heartbeat<N> {
             Some(why) => Err(why),
             None => {
                 let _asking = Asking::begin(&self.shared.asking);
-                let answer = until_space(self.shared.patience, || ask(&mut lock(&self.shared.client)));
+                let answer = until_space(self.shared.patience, || ask(&mut lock_shared(&self.shared.client)));
                 answer.map_err(|error| error.to_string())
             }
         }
@@ -410,10 +408,10 @@ impl<N: Net> Heartbeat<N> {
             // Holds the client's lock throughout. So a task that another thread reports as done is out of `held_tasks`
             // before the scheduler grants another.
             let grant = self.ask(|client| {
-                let held_tasks = lock(&self.shared.state).held_tasks.clone();
+                let held_tasks = lock_shared(&self.shared.state).held_tasks.clone();
                 let grant = client.take(&held_tasks)?;
                 if let SplitGrant::Task { index, .. } = grant {
-                    lock(&self.shared.state).held_tasks.push(index);
+                    lock_shared(&self.shared.state).held_tasks.push(index);
                 }
                 Ok(grant)
             });
@@ -438,7 +436,7 @@ impl<N: Net> Heartbeat<N> {
     pub fn done(&self, index: u64, examples: u64) -> Result<(), String> {
         self.ask(|client| {
             client.done(index, examples)?;
-            let mut state = lock(&self.shared.state);
+            let mut state = lock_shared(&self.shared.state);
             state.held_tasks.retain(|held| *held != index);
             state.report.acked.retain(|(held, _)| *held != index);
             Ok(())
@@ -447,7 +445,7 @@ impl<N: Net> Heartbeat<N> {
 
     /// Notes that the first `batches` of a task are acknowledged.
     pub fn acked(&self, index: u64, batches: u64) {
-        let mut state = lock(&self.shared.state);
+        let mut state = lock_shared(&self.shared.state);
         state.report.acked.retain(|(held, _)| *held != index);
         state.report.acked.push((index, batches));
     }
@@ -507,7 +505,7 @@ impl<N: Net> Heartbeat<N> {
     }
 
     fn end(&self) {
-        lock(&self.shared.state).over = true;
+        lock_shared(&self.shared.state).over = true;
         self.shared.changed.notify_all();
     }
 }

@@ -15,11 +15,11 @@ use gannet_wire::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use gannet_wire::messages::control;
 use gannet_wire::messages::job_plan::{JobPlan, Split};
 use gannet_wire::messages::jobs::{
-    JobOrders, JobStatus, JobTableV1, JobTableV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV1,
-    SchedulerRequestV2, SplitGrant, TableRecord,
+    JobOrders, JobStatus, JobTableV3, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
+    TableRecord,
 };
 use gannet_wire::messages::member::{Activity, Progress, WorkerIncarnation};
-use gannet_wire::messages::runs::RunId;
+use gannet_wire::messages::runs::{JobRun, RunId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ use std::time::Duration;
 /// ```
 pub struct JobClient<N: Net> {
     worker: Arc<Mutex<Worker<N>>>,
-    /// The run of the job: its name, generation and birth.
-    run: (String, u32, u64),
+    /// The run of the job.
+    run: JobRun,
     /// Heartbeats go over the same link.
     beside_run: bool,
     incarnation: WorkerIncarnation,
@@ -72,9 +72,9 @@ impl<N: Net> JobClient<N> {
             return Err(WorkerError::Call(what.into()));
         }
         let incarnation = WorkerIncarnation { rank, incarnation: config.incarnation };
-        let run = config.run.as_ref().map_or((String::new(), 0, 0), RunId::parts);
+        let run = config.run.as_ref().map(RunId::of_job).unwrap_or_default();
         let worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
-        Self::register((Arc::new(Mutex::new(worker)), false), run, incarnation, plan)
+        Self::register(Arc::new(Mutex::new(worker)), false, run, incarnation, plan)
     }
 
     /// Joins the job of a run's worker, whose scheduler is the server that keeps the registry of the run.
@@ -82,19 +82,20 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// As [`join`](Self::join).
     pub fn join_beside(run: &RunSession<N>, plan: JobPlan) -> Result<JobClient<N>, WorkerError> {
-        Self::register((run.link(), true), run.id().parts(), run.incarnation(), plan)
+        Self::register(run.link(), true, run.id().of_job(), run.incarnation(), plan)
     }
 
     fn register(
-        (worker, beside_run): (Arc<Mutex<Worker<N>>>, bool),
-        run: (String, u32, u64),
+        worker: Arc<Mutex<Worker<N>>>,
+        beside_run: bool,
+        run: JobRun,
         incarnation: WorkerIncarnation,
         plan: JobPlan,
     ) -> Result<JobClient<N>, WorkerError> {
         let joined = JobAnswer::default();
         let mut client = JobClient { worker, run, beside_run, incarnation, plan, joined };
         let what = SchedulerActionV1::Register { plan: client.plan.clone() };
-        if control::seal_as(2, &client.request(what.clone())).len() > PLAN_BYTES_MAX {
+        if control::seal_as(3, &client.request(what.clone())).len() > PLAN_BYTES_MAX {
             let files = client.plan.files.len();
             let text = format!(
                 "the names of {files} files are too long for one message: train on fewer, larger ones"
@@ -140,9 +141,8 @@ impl<N: Net> JobClient<N> {
     }
 
     /// A request to the scheduler of this worker's run.
-    pub(crate) fn request(&self, what: SchedulerActionV1) -> SchedulerRequestV2 {
-        let ((run, generation, birth), incarnation) = (self.run.clone(), self.incarnation);
-        SchedulerRequestV2 { run, generation, birth, ask: SchedulerRequestV1 { incarnation, what } }
+    pub(crate) fn request(&self, what: SchedulerActionV1) -> SchedulerRequestV3 {
+        SchedulerRequestV3::of(self.run.clone(), self.incarnation, what)
     }
 
     fn ask(&mut self, what: SchedulerActionV1) -> Result<SchedulerReplyV1, WorkerError> {
@@ -253,9 +253,8 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// As [`report`](Self::report); or they are not the rows that the job has trained, which ends the job.
     pub fn note_table(&mut self, table: TableRecord) -> Result<(), WorkerError> {
-        let (record, run) = (JobTableV1 { incarnation: self.incarnation, table }, self.run.0.clone());
-        let report = JobTableV2 { run, record };
-        let payload = |_: usize, _: u32| control::seal_as(2, &report);
+        let report = JobTableV3 { run: self.run.name.clone(), incarnation: self.incarnation, table };
+        let payload = |_: usize, _: u32| control::seal_as(3, &report);
         self.link()
             .ask(&ControlRequest::with_payload(&JobTableFrame {}, None, &payload), Recipients::First(1))
             .map(|_| ())
@@ -277,11 +276,11 @@ impl<N: Net> JobClient<N> {
     /// # Errors
     /// The scheduler is lost.
     pub fn status_of(net: N, config: WorkerConfig) -> Result<Option<JobStatus>, WorkerError> {
-        let (run, generation, birth) = config.run.as_ref().map_or((String::new(), 0, 0), RunId::parts);
+        let run = config.run.as_ref().map(RunId::of_job).unwrap_or_default();
         let mut worker = Worker::connect(net, WorkerConfig { one_thread: true, ..config })?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        let ask = SchedulerRequestV1 { incarnation, what: SchedulerActionV1::Status };
-        match ask_scheduler(&mut worker, &SchedulerRequestV2 { run, generation, birth, ask })? {
+        let ask = SchedulerRequestV3::of(run, incarnation, SchedulerActionV1::Status);
+        match ask_scheduler(&mut worker, &ask)? {
             SchedulerReplyV1::StatusV2(job) => Ok(job.map(JobStatus::from)),
             other => Err(nonsense(&worker, &other)),
         }
@@ -291,9 +290,9 @@ impl<N: Net> JobClient<N> {
 /// Asks the scheduler, which is thread 0 of the first server.
 fn ask_scheduler<N: Net>(
     worker: &mut Worker<N>,
-    ask: &SchedulerRequestV2,
+    ask: &SchedulerRequestV3,
 ) -> Result<SchedulerReplyV1, WorkerError> {
-    let payload = |_: usize, _: u32| control::seal_as(2, ask);
+    let payload = |_: usize, _: u32| control::seal_as(3, ask);
     let answers =
         worker.ask(&ControlRequest::with_payload(&BookFrame {}, None, &payload), Recipients::First(1))?;
     let nonsense = |what: String| WorkerError::Protocol { peer: worker.links.peers[0].name.clone(), what };

@@ -1,7 +1,7 @@
 //! What servers know of runs and tables, and how a run is deleted. Whoever asks need not be in a run.
 
 use crate::clients::no_space::until_space;
-use crate::clients::run_session::{drop_everywhere, look, not_of_a_run, registrar, run};
+use crate::clients::run_session::{ask_registry, drop_everywhere, look_for_run, not_of_a_run, registrar};
 use crate::config::registrars::{of_registry, registrars};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -22,7 +22,7 @@ pub fn known_tables<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<TableUs
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
         let ask = RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::Tables };
-        let tables = match run(&mut worker, &ask)? {
+        let tables = match ask_registry(&mut worker, &ask)? {
             RunReplyV1::Tables { tables } => tables,
             other => return Err(not_of_a_run(&worker, &other)),
         };
@@ -43,7 +43,10 @@ pub fn known_runs<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, Wor
     for server in registrars(config) {
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        match run(&mut worker, &RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List })? {
+        match ask_registry(
+            &mut worker,
+            &RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::List },
+        )? {
             RunReplyV1::Runs { runs } => all.extend(runs),
             other => return Err(not_of_a_run(&worker, &other)),
         }
@@ -78,7 +81,7 @@ pub fn forget_run<N: Net>(
     let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
     let ask = |worker: &mut Worker<N>, what| {
         let ask = RunRequestV1 { name: name.to_owned(), incarnation, what };
-        until_space(config.peer_timeout, || run(worker, &ask))
+        until_space(config.peer_timeout, || ask_registry(worker, &ask))
     };
     let mut dropped = Vec::new();
     loop {
@@ -106,7 +109,7 @@ pub fn server_of_run<N: Net>(
 ) -> Result<Option<String>, WorkerError> {
     let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
     let ask = RunRequestV1 { name: name.to_owned(), incarnation, what: RunActionV1::List };
-    let found = look(&net, config, &ask, &[])?;
+    let found = look_for_run(&net, config, &ask, &[])?;
     match found.knowing.is_empty() {
         true => Ok(None),
         false => registrar(config, name, &found).map(|(server, _)| Some(server)),

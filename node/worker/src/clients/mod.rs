@@ -13,5 +13,6 @@ pub(crate) mod no_space;
 pub(crate) mod remote_coordinator;
 pub(crate) mod run_client;
 pub(crate) mod run_session;
+pub(crate) mod shared;
 #[cfg(feature = "test-support")]
 pub(crate) mod test_support;

@@ -3,6 +3,7 @@
 
 use crate::clients::job_answer::JobAnswer;
 use crate::clients::run_session::{RunOrders, RunRequest, RunSession};
+use crate::clients::shared::lock_shared;
 use crate::config::worker_config::WorkerConfig;
 use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
@@ -13,7 +14,7 @@ use gannet_wire::messages::runs::{RunDecision, RunId, RunMember};
 use gannet_wire::refusal::Refusal;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// A worker's part in a job, as its heartbeats report it.
@@ -70,10 +71,6 @@ pub(crate) struct RunShared<N: Net> {
     changed: Condvar,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<N> RunClient<N>
 where
     N: Net + Send + 'static,
@@ -111,19 +108,19 @@ impl<N: Net> RunShared<N> {
 
     /// From now on heartbeats report this, until it is dropped.
     pub(crate) fn set_report(&self, report: Weak<dyn JobReport>) {
-        *lock(&self.report) = Some(report);
+        *lock_shared(&self.report) = Some(report);
     }
 
     fn beat(&self) -> Result<RunOrders, WorkerError> {
         let batches = self.batches.load(Relaxed);
-        let report = lock(&self.report).as_ref().and_then(Weak::upgrade);
+        let report = lock_shared(&self.report).as_ref().and_then(Weak::upgrade);
         let (progress, work) = match &report {
             Some(report) => {
                 let (progress, work) = report.report();
                 (Some(progress), work)
             }
             None => {
-                let progress = lock(&self.counters).as_ref().map_or(0, |counters| counters.turns());
+                let progress = lock_shared(&self.counters).as_ref().map_or(0, |counters| counters.turns());
                 (None, Activity { progress, ..Activity::default() })
             }
         };
@@ -150,7 +147,7 @@ impl<N: Net> RunShared<N> {
                 // The worker's own links report servers that are lost for good.
                 Err(error) => tracing::warn!(%error, "the registry of runs does not answer"),
             }
-            let over = lock(&self.over);
+            let over = lock_shared(&self.over);
             let waited = self.changed.wait_timeout_while(over, self.every, |over| !*over);
             if *waited.unwrap_or_else(PoisonError::into_inner).0 {
                 return;
@@ -192,7 +189,7 @@ impl<N: Net> RunClient<N> {
     /// From now on heartbeats report the progress of the worker with these counters. Without them only batches count as
     /// progress.
     pub fn watch(&self, counters: Arc<WorkerCounters>) {
-        *lock(&self.shared.counters) = Some(counters);
+        *lock_shared(&self.shared.counters) = Some(counters);
     }
 
     /// Notes how many batches this worker has trained, for the next heartbeat.
@@ -236,7 +233,7 @@ impl<N: Net> RunClient<N> {
 impl<N: Net> Drop for RunClient<N> {
     fn drop(&mut self) {
         // The drop does not wait for a heartbeat that waits for a server.
-        *lock(&self.shared.over) = true;
+        *lock_shared(&self.shared.over) = true;
         self.shared.changed.notify_all();
     }
 }

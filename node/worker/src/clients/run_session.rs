@@ -3,6 +3,7 @@
 
 use crate::clients::job_answer::JobAnswer;
 use crate::clients::no_space::until_space;
+use crate::clients::shared::lock_shared;
 use crate::config::registrars::{first_registrar, of_registry, registrars};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -22,7 +23,7 @@ use gannet_wire::messages::runs::{
 };
 use gannet_wire::random::draw_number;
 use gannet_wire::refusal::Refusal;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What a worker that joins a run brings. [`RunClient`](crate::clients::run_client::RunClient) has an example.
@@ -90,10 +91,6 @@ pub struct RunSession<N: Net> {
     notes: String,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The servers that know a run.
 pub(crate) struct RegistryServer {
     /// The servers that know the run.
@@ -103,7 +100,7 @@ pub(crate) struct RegistryServer {
 }
 
 /// Asks every server whether it knows the run.
-pub(crate) fn look<N: Net>(
+pub(crate) fn look_for_run<N: Net>(
     net: &N,
     config: &WorkerConfig,
     ask: &RunRequestV1,
@@ -113,7 +110,7 @@ pub(crate) fn look<N: Net>(
     for server in registrars(config) {
         let what = RunActionV1::Look { tables: tables.to_vec() };
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
-        match run(&mut worker, &RunRequestV1 { what, ..ask.clone() })? {
+        match ask_registry(&mut worker, &RunRequestV1 { what, ..ask.clone() })? {
             RunReplyV1::Seen { known, left } => {
                 knowing.extend(known.then(|| server.clone()));
                 all_left.extend(left);
@@ -167,7 +164,7 @@ impl<N: Net> RunSession<N> {
         let RunRequest { name, want, settings, tables, at, notes, worker_timeout } = wanted;
         let timeout_ms = (worker_timeout.as_millis() as u64).max(1);
         let mut ask = RunRequestV1 { name, incarnation, what: RunActionV1::List };
-        let found = look(&net, config, &ask, &tables)?;
+        let found = look_for_run(&net, config, &ask, &tables)?;
         let (server, left) = registrar(config, &ask.name, &found)?;
         let mut worker = Worker::connect(net.clone(), of_registry(config, &server))?;
         let join = JoinV1 { want, settings, tables: tables.clone(), at, notes, birth, left, timeout_ms };
@@ -184,16 +181,19 @@ impl<N: Net> RunSession<N> {
         let generation = id.generation;
         if found.knowing.is_empty() && matches!(decided, RunDecision::Begun | RunDecision::Fresh) {
             // Two workers that write the servers' addresses differently may have begun it at two servers at once.
-            let now = look(&net, config, &ask, &tables)?;
+            let now = look_for_run(&net, config, &ask, &tables)?;
             if let Err(error) = registrar(config, &ask.name, &now) {
-                run(&mut worker, &RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask })?;
+                ask_registry(
+                    &mut worker,
+                    &RunRequestV1 { what: RunActionV1::Withdraw { generation }, ..ask },
+                )?;
                 return Err(error);
             }
         }
         if !to_drop.is_empty() {
             drop_everywhere(net, config, &to_drop)?;
             let dropped = RunActionV1::Dropped { tables: to_drop };
-            run(&mut worker, &RunRequestV1 { what: dropped, ..ask.clone() })?;
+            ask_registry(&mut worker, &RunRequestV1 { what: dropped, ..ask.clone() })?;
         }
         Ok(RunSession {
             worker: Arc::new(Mutex::new(worker)),
@@ -254,13 +254,13 @@ impl<N: Net> RunSession<N> {
 
     fn ask(&self, what: RunActionV1) -> Result<RunOrders, WorkerError> {
         let ask = RunRequestV1 { name: self.id.name.clone(), incarnation: self.incarnation, what };
-        let patience = lock(&self.worker).links.config.peer_timeout;
-        match until_space(patience, || run(&mut lock(&self.worker), &ask))? {
+        let patience = lock_shared(&self.worker).links.config.peer_timeout;
+        match until_space(patience, || ask_registry(&mut lock_shared(&self.worker), &ask))? {
             RunReplyV1::OrdersV2 { finished, members, fence, failed } => {
                 Ok(RunOrders { finished, members, fence, failed })
             }
             RunReplyV1::Noted => Ok(RunOrders::default()),
-            other => Err(not_of_a_run(&lock(&self.worker), &other)),
+            other => Err(not_of_a_run(&lock_shared(&self.worker), &other)),
         }
     }
 
@@ -354,7 +354,7 @@ impl<N: Net> Worker<N> {
 fn join_run<N: Net>(worker: &mut Worker<N>, ask: &RunRequestV1) -> Result<RunEntry, WorkerError> {
     let since = worker.links.net.now();
     loop {
-        match until_space(worker.links.config.peer_timeout, || run(worker, ask))? {
+        match until_space(worker.links.config.peer_timeout, || ask_registry(worker, ask))? {
             RunReplyV1::Joined { generation, rows_since, decided, to_drop, notes, birth } => {
                 let decided = RunDecision::of_code(decided);
                 let decided = decided.ok_or_else(|| not_of_a_run(worker, &RunReplyV1::Noted))?;
@@ -389,7 +389,10 @@ fn pause<N: Net>(worker: &mut Worker<N>, time: Duration) -> Result<(), WorkerErr
 }
 
 /// Asks the registry of runs, which is in thread 0 of the first server.
-pub(crate) fn run<N: Net>(worker: &mut Worker<N>, ask: &RunRequestV1) -> Result<RunReplyV1, WorkerError> {
+pub(crate) fn ask_registry<N: Net>(
+    worker: &mut Worker<N>,
+    ask: &RunRequestV1,
+) -> Result<RunReplyV1, WorkerError> {
     let payload = |_: usize, _: u32| control::seal(ask);
     let answers =
         worker.ask(&ControlRequest::with_payload(&RunFrame {}, None, &payload), Recipients::First(1))?;

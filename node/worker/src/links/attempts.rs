@@ -2,7 +2,7 @@
 
 use crate::error::WorkerError;
 use crate::limits::{BACKOFF, CHECK_EVERY, PLACE_LOOKUP_EVERY, WAIT_LOGGED};
-use crate::links::greeting::{advance, begin_opening};
+use crate::links::greeting::{advance_opening, begin_opening};
 use crate::links::opening::OpeningStep;
 use crate::links::owners::{find_owner, look_for_owner};
 use crate::links::peer::Peer;
@@ -77,7 +77,7 @@ pub(crate) fn try_connect<N: Net>(
     let peer = &links.peers[number];
     let begun = if peer.opening.is_none() { begin_opening(links, number) } else { Ok(()) };
     let step = links.peers[number].opening.as_ref().map(|opening| opening.step);
-    let error = match begun.and_then(|()| advance(links, tables, number)) {
+    let error = match begun.and_then(|()| advance_opening(links, tables, number)) {
         Ok(()) => return Ok(()),
         Err(error) => error,
     };

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 /// Queues a part of a request on each of these links, and sends what can be sent.
-pub(crate) fn post<N: Net>(
+pub(crate) fn post_requests<N: Net>(
     of: &mut Links<N>,
     control: ControlInFlight,
     links: &[usize],

@@ -8,7 +8,7 @@ use crate::links::layout::lay_out;
 use crate::links::opening::{Opening, OpeningStep};
 use crate::links::owners::is_owner;
 use crate::links::peer::Peer;
-use crate::links::refused::refused;
+use crate::links::refused::refusal_error;
 use crate::links::state::{Arrived, Links};
 use crate::requests::request_queue::Credit;
 use crate::tables::table::Tables;
@@ -43,13 +43,13 @@ pub(crate) fn begin_opening<N: Net>(links: &mut Links<N>, number: usize) -> Resu
             let nonce = draw().ok_or_else(|| WorkerError::Call("the system gives no random bytes".into()))?;
             opening.ask(OpeningStep::Knock(nonce), KnockFrame {}, &control::seal(&KnockV1 { nonce }))?;
         }
-        None => greet(links, number, &mut opening)?,
+        None => greet_server(links, number, &mut opening)?,
     }
     links.peers[number].opening = Some(opening);
     Ok(())
 }
 
-fn greet<N: Net>(
+fn greet_server<N: Net>(
     links: &Links<N>,
     number: usize,
     opening: &mut Opening<N::Stream>,
@@ -60,7 +60,7 @@ fn greet<N: Net>(
 }
 
 /// Takes the steps whose answers have come. An error ends the attempt.
-pub(crate) fn advance<N: Net>(
+pub(crate) fn advance_opening<N: Net>(
     links: &mut Links<N>,
     tables: &mut Tables,
     number: usize,
@@ -120,11 +120,11 @@ fn proceed<N: Net>(
     opening: &mut Opening<N::Stream>,
 ) -> Result<bool, WorkerError> {
     loop {
-        let before = (opening.step, opening.link.transmit().is_empty());
+        let (step, sent) = (opening.step, opening.link.transmit().is_empty());
         let received =
-            opening.receive_answer().map_err(|error| not_connected(links, number, before, error))?;
+            opening.receive_answer().map_err(|error| not_connected(links, number, step, sent, error))?;
         let Some((head, answer)) = received else { break };
-        if step(links, tables, number, opening, &head, &answer)? {
+        if opening_step(links, tables, number, opening, &head, &answer)? {
             return Ok(true);
         }
     }
@@ -145,7 +145,8 @@ fn proceed<N: Net>(
 fn not_connected<N: Net>(
     links: &Links<N>,
     number: usize,
-    (step, sent): (OpeningStep, bool),
+    step: OpeningStep,
+    sent: bool,
     error: LinkError,
 ) -> WorkerError {
     match error {
@@ -157,7 +158,7 @@ fn not_connected<N: Net>(
 }
 
 /// Handles an answer and sends the next request. Returns `true` when no request is left to send.
-fn step<N: Net>(
+fn opening_step<N: Net>(
     links: &mut Links<N>,
     tables: &mut Tables,
     number: usize,
@@ -168,7 +169,7 @@ fn step<N: Net>(
     let Peer { name, server, .. } = &links.peers[number];
     let (name, server) = (name.clone(), *server);
     let nonsense = |what: String| WorkerError::Protocol { peer: name.clone(), what };
-    check_kind(links, tables, number, opening, head, answer)?;
+    check_greeting_kind(links, tables, number, opening, head, answer)?;
     let next = match opening.step {
         OpeningStep::Knock(worker) => {
             prove(links, &name, opening, worker, answer)?;
@@ -184,7 +185,7 @@ fn step<N: Net>(
             {
                 return Err(WorkerError::Impostor { peer: name.clone() });
             }
-            greet(links, number, opening)?;
+            greet_server(links, number, opening)?;
             return Ok(false);
         }
         OpeningStep::Hello => {
@@ -215,7 +216,7 @@ fn step<N: Net>(
 }
 
 /// Checks that an answer has the kind that the step waits for. A refusal is an error.
-fn check_kind<N: Net>(
+fn check_greeting_kind<N: Net>(
     links: &Links<N>,
     tables: &Tables,
     number: usize,
@@ -237,7 +238,7 @@ fn check_kind<N: Net>(
                 let table = &tables[table];
                 table.opened.gone(&table.schema.name, &peer.name, peer.server)
             }
-            _ => refused(&peer.name, kind, head, answer),
+            _ => refusal_error(&peer.name, kind, head, answer),
         });
     }
     if head.kind != frames::answer_to(kind) {

@@ -7,7 +7,7 @@ use crate::requests::names::PullId;
 use crate::requests::relayout::Relayout;
 use gannet_transport::Stream;
 use gannet_wire::frames::push_payload::KeysetRows;
-use gannet_wire::frames::word::pair;
+use gannet_wire::frames::word::pair_of_words;
 use gannet_wire::sharded_keys::Chunk;
 use std::collections::VecDeque;
 
@@ -72,7 +72,7 @@ impl KeptPulls {
         let name = |(chunk, part): (&Chunk, &PullPart)| {
             let peer = &peers[chunk.peer as usize];
             let valid = same && part.kept == peer.session.epoch && peer.link.is_some();
-            if valid { pair(peer.session.number, part.keep) } else { 0 }
+            if valid { pair_of_words(peer.session.number, part.keep) } else { 0 }
         };
         let names: Vec<u64> = match same {
             true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),

@@ -43,7 +43,7 @@ struct RequestOrder {
 }
 
 /// All entries of a server, in the order of its threads.
-fn places<N: Net>(links: &Links<N>, server: u32) -> Vec<usize> {
+fn layout_places<N: Net>(links: &Links<N>, server: u32) -> Vec<usize> {
     (0..links.peers.len()).filter(|&number| links.peers[number].server == server).collect()
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn lay_out<N: Net>(
     server: u32,
     threads: u32,
 ) -> Result<(), WorkerError> {
-    let (now, mut places) = (links.net.now(), places(links, server));
+    let (now, mut places) = (links.net.now(), layout_places(links, server));
     let before: Vec<usize> =
         places.iter().copied().filter(|&number| links.peers[number].is_wanted()).collect();
     let first = &links.peers[places[0]];

@@ -127,7 +127,7 @@ impl<S: Stream> Peer<S> {
         let Some(frame) = receive.peek(&mut requests.owner(flights))? else { return Ok(false) };
         match frame.head.kind {
             WaitsFrame::KIND => {
-                steps.waits = Some(replies::waits(&frame, requests.posted, &self.name)?);
+                steps.waits = Some(replies::read_waits(&frame, requests.posted, &self.name)?);
                 results.push(ReplyResult::Waits);
                 health.note_report(now);
             }

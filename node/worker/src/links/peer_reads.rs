@@ -2,7 +2,7 @@
 
 use crate::error::WorkerError;
 use crate::links::peer::Peer;
-use crate::reads::one_sided::{ReadPath, known};
+use crate::reads::one_sided::{ReadPath, known_since};
 use crate::reads::spec::PullSpec;
 use crate::requests::in_flight::LocalHits;
 use gannet_transport::{LinkError, Stream};
@@ -28,7 +28,7 @@ impl<S: Stream> Peer<S> {
                 if lowest < spec.least {
                     return Ok(None);
                 }
-                let (mut slots, lowest) = (Vec::with_capacity(keys.len()), known(lowest));
+                let (mut slots, lowest) = (Vec::with_capacity(keys.len()), known_since(lowest));
                 match images.pull(keys, read, segments, values, &mut slots) {
                     // All rows were found, and no own push is in flight.
                     Ok(0) if !near.own_pushes.any() => {
@@ -43,7 +43,7 @@ impl<S: Stream> Peer<S> {
                 let peer = link.peer().clone();
                 let Some(reader) = link.stream_mut().reader() else { return Ok(None) };
                 let slots = rdma.read(reader, keys, spec, values, timeout);
-                let lowest = known(rdma.lowest);
+                let lowest = known_since(rdma.lowest);
                 (slots.map_err(|source| LinkError::Io { peer, source })?, lowest, true)
             }
         };

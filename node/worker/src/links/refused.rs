@@ -16,7 +16,7 @@ use gannet_wire::refusal::Refusal;
 use std::sync::Arc;
 
 /// The error of a refusal frame.
-pub(crate) fn refused(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -> WorkerError {
+pub(crate) fn refusal_error(peer: &Arc<str>, kind: u16, head: &Head, payload: &[u8]) -> WorkerError {
     let code = match RefusedFrame::decode(head) {
         Ok(RefusedFrame { code, .. }) => code,
         Err(error) => return WorkerError::Protocol { peer: peer.clone(), what: error.to_string() },

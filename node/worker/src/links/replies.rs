@@ -49,7 +49,7 @@ impl ReplyContext<'_> {
 }
 
 /// Reads the server's report of the workers for which a request waits.
-pub(crate) fn waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result<WaitsV2, WorkerError> {
+pub(crate) fn read_waits(frame: &Frame<'_>, posted: usize, peer: &Arc<str>) -> Result<WaitsV2, WorkerError> {
     let nonsense = |what| WorkerError::Protocol { peer: peer.clone(), what };
     if posted == 0 {
         return Err(nonsense("a report that a request waits, but none was sent".into()));
@@ -79,7 +79,7 @@ pub(crate) fn reply(
     }
     let kind = flights.kind(request.index).unwrap_or(0);
     if head.kind == RefusedFrame::KIND {
-        return Ok((at, refused(frame, request, &context, flights)?));
+        return Ok((at, refused_reply(frame, request, &context, flights)?));
     }
     if head.kind != answer_to(kind) {
         return Err(context.nonsense(format!("kind {} in answer to kind {kind}", head.kind)));
@@ -122,7 +122,7 @@ pub(crate) fn reply(
 
 /// Handles a refusal. If the worker must resend the push, the link ends: the worker then resends this push and all
 /// later requests, in order.
-fn refused(
+fn refused_reply(
     frame: &Frame<'_>,
     request: Request,
     context: &ReplyContext<'_>,

@@ -124,6 +124,6 @@ impl OneSidedReads {
 }
 
 /// The clock in an image, if it has one.
-pub(crate) fn known(lowest: u64) -> Option<u64> {
+pub(crate) fn known_since(lowest: u64) -> Option<u64> {
     (lowest != NO_CLOCK).then_some(lowest)
 }

@@ -1,6 +1,6 @@
 //! Names of requests in flight and of their parts.
 
-use gannet_wire::frames::word::pair;
+use gannet_wire::frames::word::pair_of_words;
 
 /// Names a request in flight: its index, and which of the requests at that index it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,6 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn id(&self) -> u64 {
-        pair(self.chunk, self.index)
+        pair_of_words(self.chunk, self.index)
     }
 }

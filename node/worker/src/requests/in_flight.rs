@@ -1,6 +1,6 @@
 //! Requests in flight: each pull, push and control request, with the memory that it lends and that its answer fills.
 
-use crate::cache::misses::CacheMisses;
+use crate::cache::misses::{CacheMisses, NewerAnswer};
 use crate::cache::rows::RowCache;
 use crate::counters::WorkerCounters;
 use crate::requests::ids::{InFlightId, Request};
@@ -113,7 +113,7 @@ impl PullInFlight {
                 values[place as usize * floats..][..floats].copy_from_slice(rows.next()?);
             }
         }
-        misses.fill((&near.keys, &near.places), values, (&newer, version), lowest);
+        misses.fill(&near.keys, &near.places, values, &NewerAnswer { newer: &newer, version, lowest });
         part.lowest = lowest.min(near.lowest.or(lowest));
         Some(newer.iter().filter(|newer| **newer == NewerRow::Same).count() as u64)
     }

@@ -30,7 +30,7 @@ impl OpenedAs {
     /// The shards behind a link.
     pub(crate) fn shards(&self, at: ServerThread) -> ShardSet {
         let (place, shards) = (self.places[at.server as usize], self.births.len() as u32);
-        self.map().shards_of_thread(place, (at.thread, at.threads), shards)
+        self.map().shards_of_thread(place, at.thread, at.threads, shards)
     }
 
     /// The shards of a server.

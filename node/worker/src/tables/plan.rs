@@ -18,12 +18,12 @@ pub(crate) struct TablePlan {
 }
 
 /// Decides under which identity to open a table.
-pub(crate) fn plan(
+pub(crate) fn plan_table(
     schema: &Schema,
     addrs: &[String],
     held: &[Option<HeldV1>],
 ) -> Result<TablePlan, WorkerError> {
-    let places = places(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
+    let places = places_by_tables(&schema.name, addrs, held).map_err(WorkerError::Identity)?;
     let uid = held.iter().flatten().next().map(|held| TableUid(held.uid));
     let confirmed = held.iter().flatten().any(|held| held.confirmed);
     let empty = (0..addrs.len()).filter(|&at| held[at].is_none()).collect();
@@ -35,7 +35,11 @@ pub(crate) fn plan(
 }
 
 /// Which of the table's servers each server is. An error says what does not fit, and where.
-pub(crate) fn places(table: &str, addrs: &[String], held: &[Option<HeldV1>]) -> Result<Vec<u32>, String> {
+pub(crate) fn places_by_tables(
+    table: &str,
+    addrs: &[String],
+    held: &[Option<HeldV1>],
+) -> Result<Vec<u32>, String> {
     let servers = addrs.len() as u32;
     let mut places: Vec<Option<u32>> = vec![None; addrs.len()];
     let mut first: Option<(usize, &HeldV1)> = None;
@@ -146,7 +150,7 @@ mod tests {
 
     fn decide(held: &[Option<HeldV1>]) -> Result<(Vec<u32>, Vec<usize>), String> {
         let schema = Schema { shards: 8, ..Schema::scalar("t", Rule::Add(Add)) };
-        let plan = plan(&schema, &addrs(held.len()), held);
+        let plan = plan_table(&schema, &addrs(held.len()), held);
         plan.map(|plan| (plan.places, plan.empty)).map_err(|error| error.to_string())
     }
 

@@ -57,8 +57,8 @@ impl RoundingErrors {
     /// Rounds the gradients of `keys` to f16, which are then in the first half of their memory. `seq` is the number of
     /// the push. Returns how many rows were rounded by chance.
     ///
-    /// All values must [fit](f16::fit) into f16. A sum of gradient and error that does not is cut off, and the rest is
-    /// kept like an error.
+    /// All values must [fit](f16::fit_f16) into f16. A sum of gradient and error that does not is cut off, and the rest
+    /// is kept like an error.
     pub(crate) fn narrow(&mut self, keys: &[u64], seq: u64, values: &mut [f32]) -> usize {
         let rows = (BLOCK / self.floats.max(1)).max(1);
         let mut by_chance = 0;
@@ -83,7 +83,7 @@ impl RoundingErrors {
         let mut by_chance = 0;
         for ((sums, &place), &key) in sums.chunks_exact_mut(*floats).zip(&*places).zip(keys) {
             if place == NONE {
-                round_by_chance(sums, key, seq);
+                round_values(sums, key, seq);
                 by_chance += 1;
                 continue;
             }
@@ -129,7 +129,7 @@ impl RoundingErrors {
         let RoundingErrors { floats, words, used, places, .. } = self;
         let (stride, bits, most) = (2 + *floats, slots.ilog2(), slots / 4 * 3);
         places.extend(keys.iter().map(|&key| {
-            let at = place(words, stride, bits, key);
+            let at = error_place(words, stride, bits, key);
             let is_free = key_at(words, at) == FREE;
             if is_free && (key == FREE || *used >= most) {
                 return NONE;
@@ -153,7 +153,7 @@ impl RoundingErrors {
         let mut words = vec![0; slots * stride];
         (0..slots).for_each(|slot| set_key(&mut words, slot * stride, FREE));
         for old in self.words.chunks_exact(stride).filter(|old| key_at(old, 0) != FREE) {
-            let at = place(&words, stride, slots.ilog2(), key_at(old, 0));
+            let at = error_place(&words, stride, slots.ilog2(), key_at(old, 0));
             words[at..at + stride].copy_from_slice(old);
         }
         self.words = words;
@@ -173,7 +173,7 @@ fn set_key(words: &mut [u32], at: usize, key: u64) {
 /// The first word of a key's slot, or of the free one where it belongs. There are 2^bits slots of `stride` words, at
 /// least 2, and one of them is free.
 #[inline]
-fn place(words: &[u32], stride: usize, bits: u32, key: u64) -> usize {
+fn error_place(words: &[u32], stride: usize, bits: u32, key: u64) -> usize {
     let mut at = (hash(key) >> (64 - bits)) as usize * stride;
     loop {
         let here = key_at(words, at);
@@ -185,7 +185,7 @@ fn place(words: &[u32], stride: usize, bits: u32, key: u64) -> usize {
 }
 
 /// Rounds the gradients of a key by chance. The chances follow from the key and the number of the push.
-fn round_by_chance(values: &mut [f32], key: u64, seq: u64) {
+fn round_values(values: &mut [f32], key: u64, seq: u64) {
     let seed = mix(hash(key) ^ mix(seq)) as u32;
     for (nth, value) in (1u32..).zip(values) {
         *value = f16::round_by_chance(*value, scramble(seed ^ nth.wrapping_mul(0x9E37_79B9)) >> 8);

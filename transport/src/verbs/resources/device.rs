@@ -203,7 +203,7 @@ pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> 
     // SAFETY: a C struct of integers, all of which may be zero.
     let mut device: ibv_device_attr = unsafe { std::mem::zeroed() };
     // SAFETY: the caller's context is open, and `device` is a place for the answer.
-    check(unsafe { ibv_query_device(context, &mut device) })?;
+    check_code(unsafe { ibv_query_device(context, &mut device) })?;
     let count = |n: i32| u32::try_from(n).unwrap_or(0);
     let mut ports = Vec::new();
     for number in 1..=device.phys_port_cnt {
@@ -211,7 +211,7 @@ pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> 
         // later fields.
         let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
         // SAFETY: as above.
-        check(unsafe { ibv_query_port(context, number, addr_of_mut!(port).cast()) })?;
+        check_code(unsafe { ibv_query_port(context, number, addr_of_mut!(port).cast()) })?;
         ports.push(PortLimits { number, mtu: mtu_bytes(port.active_mtu), message_bytes: port.max_msg_sz });
     }
     Ok(Limits {
@@ -230,7 +230,7 @@ pub(crate) unsafe fn limits_of(context: *mut ibv_context) -> io::Result<Limits> 
 }
 
 /// Verbs return 0, an errno, or -1 and set errno.
-fn check(code: i32) -> io::Result<()> {
+fn check_code(code: i32) -> io::Result<()> {
     match code {
         0 => Ok(()),
         code if code > 0 => Err(io::Error::from_raw_os_error(code)),

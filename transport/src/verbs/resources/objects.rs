@@ -258,7 +258,7 @@ impl Completions {
             let count = unsafe { ffi::ibv_poll_cq(self.queue, BATCH as i32, batch.as_mut_ptr()) };
             let count = usize::try_from(count).map_err(|_| FailedWork::Queue)?;
             for done in &batch[..count] {
-                each(read(done)?)?;
+                each(read_completion(done)?)?;
             }
             any |= count > 0;
             if count < BATCH {
@@ -286,7 +286,7 @@ impl Completions {
     }
 }
 
-fn read(done: &ffi::ibv_wc) -> Result<WorkCompletion, FailedWork> {
+fn read_completion(done: &ffi::ibv_wc) -> Result<WorkCompletion, FailedWork> {
     use ffi::{ibv_wc_opcode as opcode, ibv_wc_status as status};
     if done.status != status::IBV_WC_SUCCESS {
         // SAFETY: a C string that is never freed, for any number.

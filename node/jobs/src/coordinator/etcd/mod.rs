@@ -147,7 +147,7 @@ impl Coordinator for EtcdCoordinator {
     fn get(&self, key: &str) -> Result<Option<CoordinatorEntry>, CoordinatorError> {
         let range = RangeRequest { key: of(key).into(), range_end: Vec::new(), limit: 0 };
         let found = self.call(async |member| member.range(range).await)?;
-        Ok(found.kvs.into_iter().next().map(entry))
+        Ok(found.kvs.into_iter().next().map(entry_of_etcd))
     }
 
     fn compare_and_set_all(&self, writes: &[CoordinatorWrite]) -> Result<Option<u64>, CoordinatorError> {
@@ -203,13 +203,13 @@ impl Coordinator for EtcdCoordinator {
     fn list(&self, prefix: &str, after: &str) -> Result<CoordinatorPage, CoordinatorError> {
         // The first key behind another one is that with a zero byte more.
         let key = if after < prefix { of(prefix) } else { of(after) + "\0" };
-        let range_end = behind(&of(prefix));
+        let range_end = end_of_prefix(&of(prefix));
         let range = RangeRequest { key: key.into(), range_end, limit: COORDINATOR_PAGE_KEYS as i64 };
         let found = self.call(async |member| member.range(range).await)?;
         let mut entries = Vec::new();
         for known in found.kvs {
             let key = String::from_utf8_lossy(&known.key);
-            entries.push((key.strip_prefix(PREFIX).unwrap_or(&key).to_owned(), entry(known)));
+            entries.push((key.strip_prefix(PREFIX).unwrap_or(&key).to_owned(), entry_of_etcd(known)));
         }
         let version = revision(found.header.as_ref());
         Ok(CoordinatorPage { entries, more: found.more, version })
@@ -217,7 +217,7 @@ impl Coordinator for EtcdCoordinator {
 
     fn watch(&self, prefix: &str, since: u64, limit: Duration) -> Result<Option<u64>, CoordinatorError> {
         let (key, start_revision) = (of(prefix), since as i64 + 1);
-        let create = WatchCreateRequest { range_end: behind(&key), key: key.into(), start_revision };
+        let create = WatchCreateRequest { range_end: end_of_prefix(&key), key: key.into(), start_revision };
         self.call(async |member| {
             let mut answers = member.watch(create).await?;
             let news = async {
@@ -242,7 +242,7 @@ fn has_version(key: &str, version: u64) -> Compare {
     Compare { result: Compare::EQUAL, target: Compare::MOD, key, mod_revision }
 }
 
-fn entry(known: KeyValue) -> CoordinatorEntry {
+fn entry_of_etcd(known: KeyValue) -> CoordinatorEntry {
     CoordinatorEntry { value: known.value, version: known.mod_revision as u64 }
 }
 
@@ -251,7 +251,7 @@ fn revision(header: Option<&Header>) -> u64 {
 }
 
 /// The first key behind all that begin with this prefix, which is not empty and ends with an ASCII character.
-fn behind(prefix: &str) -> Vec<u8> {
+fn end_of_prefix(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
         *last += 1;

@@ -54,7 +54,7 @@ pub(crate) fn give_up(
                 member.is_some_and(|member| member.pusher == pusher)
             };
             let rank = worker_of(pusher, incarnation).map(|worker| worker.rank).filter(is_it);
-            fence_worker(tables, number, rank.unwrap_or(u32::MAX), (pusher, incarnation), now)?;
+            fence_worker(tables, number, rank.unwrap_or(u32::MAX), pusher, incarnation, now)?;
         }
         if tables.thread() == 0 {
             let who = gannet_core::pusher_in_words(pusher);

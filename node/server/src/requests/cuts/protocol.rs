@@ -7,9 +7,9 @@ use crate::cuts::writer::{CutFileId, CutWriter, WriterState};
 use crate::limits::CUT_PUSHES_MAX;
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
 use crate::peers::pusher::{Pusher, is_data};
-use crate::places::states::{RunStates, states};
+use crate::places::states::{RunStates, states_of_run};
 use crate::requests::cuts::absent::{give_up, gone};
-use crate::requests::cuts::tables::{bases, cut_tables, pushes, steps};
+use crate::requests::cuts::tables::{cut_pushes, cut_steps, cut_tables, positions_of_bases};
 use crate::requests::steps::pushes::settle;
 use crate::server_tables::ServerTables;
 use crate::tables::table::ServerTable;
@@ -49,15 +49,15 @@ pub(crate) fn answer_cut(
         (CutActionV1::Part { bytes, left }, Some(current)) => match current.parts.add(&bytes, left)? {
             Some(whole) if whole.cut == cut => (whole.run, whole.action),
             Some(_) => return refuse(Refusal::Malformed, "the parts are of a step of another cut"),
-            None => return send(frame, &control::seal(&CutReplyV1::Done), transmit),
+            None => return send_cut_reply(frame, &control::seal(&CutReplyV1::Done), transmit),
         },
         (CutActionV1::More, Some(current)) => {
-            return send(frame, &control::seal(&current.parts.next()), transmit);
+            return send_cut_reply(frame, &control::seal(&current.parts.next()), transmit);
         }
         (action, _) => (run, action),
     };
     let reply = match action {
-        CutActionV1::Freeze { ms } => freeze(tables, (cut, run), pusher.session, ms, now)?,
+        CutActionV1::Freeze { ms } => freeze_tables(tables, cut, run, pusher.session, ms, now)?,
         CutActionV1::Admit { pushes, steps, closes, over } => {
             close_over(tables, &over)?;
             let is_over = |limit: &&PushLimitV1| {
@@ -67,7 +67,7 @@ pub(crate) fn answer_cut(
             let known = known.map(|limit| limit.pusher).collect();
             admit_pushes(tables, &pushes, &steps, closes, known)?
         }
-        CutActionV1::Mark(mark) => mark_cut(tables, &mark, states(&run, of))?,
+        CutActionV1::Mark(mark) => mark_cut(tables, &mark, states_of_run(&run, of))?,
         CutActionV1::Release => {
             release_pushes(tables, now);
             CutReplyV1::Done
@@ -90,9 +90,9 @@ pub(crate) fn answer_cut(
     match &mut tables.checkpoints.cuts.cut {
         Some(cut) if reply.len() > CUT_MESSAGE_BYTES_MAX => {
             let part = cut.parts.begin(reply);
-            send(frame, &control::seal(&part), transmit)
+            send_cut_reply(frame, &control::seal(&part), transmit)
         }
-        _ => send(frame, &reply, transmit),
+        _ => send_cut_reply(frame, &reply, transmit),
     }
 }
 
@@ -138,9 +138,10 @@ fn must_be_current(
 }
 
 /// Holds back every push that no shard here has begun.
-fn freeze(
+fn freeze_tables(
     tables: &mut ServerTables,
-    (number, run): (u64, String),
+    number: u64,
+    run: String,
     session: u32,
     ms: u32,
     now: Duration,
@@ -171,7 +172,7 @@ fn admit_begun(tables: &mut ServerTables) {
             let admitted = cut.admitted.entry((number, push.pusher)).or_default();
             *admitted = (*admitted).max((push.incarnation, push.seq));
         }
-        if let Some((at, _)) = steps(table) {
+        if let Some((at, _)) = cut_steps(table) {
             cut.steps.insert(number, at);
         }
     }
@@ -189,7 +190,7 @@ fn frozen(tables: &ServerTables) -> Result<CutReplyV1, RequestFailure> {
         places.entry(&*table.name).or_insert(place);
     }
     let place = |number: usize| places.get(&*tables.all[number].schema.name).copied();
-    let pushes = pushes(&tables.all, place);
+    let pushes = cut_pushes(&tables.all, place);
     if pushes.len() > CUT_PUSHES_MAX {
         let text = format!(
             "thread {} knows {} pushers, and a cut can have {CUT_PUSHES_MAX}: let earlier runs finish, or drop \
@@ -277,7 +278,7 @@ fn mark_cut(
 ) -> Result<CutReplyV1, RequestFailure> {
     let places: HashMap<&str, u32> = mark.tables.iter().map(String::as_str).zip(0..).collect();
     must_hold_all(tables)?;
-    let pushes = pushes(&tables.all, |number| places.get(&*tables.all[number].schema.name).copied());
+    let pushes = cut_pushes(&tables.all, |number| places.get(&*tables.all[number].schema.name).copied());
     let covered =
         tables.all.iter().filter(|table| tables.checkpoints.cuts.covers(table)).flat_map(cut_tables);
     let steps = covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
@@ -292,7 +293,7 @@ fn mark_cut(
         let place = places.get(&*table.schema.name).copied();
         let (Some(own), Some(place)) = (table.shards.as_mut(), place) else { continue };
         let (floats, of, uid) = (own.schema().floats() as u32, own.schema().shards, own.identity().uid);
-        for marked in own.mark_cut(&bases(&mark.bases, place)) {
+        for marked in own.mark_cut(&positions_of_bases(&mark.bases, place)) {
             let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } = marked;
             let kind = if from == 0 { RowFileKind::Full } else { RowFileKind::Increment };
             let head =
@@ -378,6 +379,6 @@ pub(crate) fn cut_expires(tables: &ServerTables) -> Duration {
 }
 
 /// Answers a step of a cut.
-fn send(frame: &Frame<'_>, reply: &[u8], transmit: &mut Transmit) -> RequestOutcome {
+fn send_cut_reply(frame: &Frame<'_>, reply: &[u8], transmit: &mut Transmit) -> RequestOutcome {
     Ok(transmit.send_copy(CutIsFrame {}.encode(frame.head.id), reply)?)
 }

@@ -110,7 +110,7 @@ fn dead_member(
     // must not lock out a worker that has yet to come.
     let fenced = if signs.is_some() { incarnation } else { here.min(incarnation) };
     if !strict {
-        fence_worker(tables, number as u32, rank, (pusher, fenced), now)?;
+        fence_worker(tables, number as u32, rank, pusher, fenced, now)?;
     }
     let silent_ms = verdict.in_words().0.as_millis() as u64;
     Ok(Some(DeadMemberV1 { rank, clock, pusher, incarnation, silent_ms }))
@@ -127,16 +127,17 @@ pub(crate) fn waits_for_others(tables: &ServerTables, number: u32, pusher: &Push
 /// The payload of a waits frame: it names the worker for which a request of this one over the table waits. Of the
 /// table's workers it may be the asker itself, whose end of the step is behind a request over another table. Then
 /// the frame names the worker for which it waits over that one.
-pub(crate) fn waits(tables: &ServerTables, number: u32, of: &Pusher) -> Option<Vec<u8>> {
+pub(crate) fn waits_message(tables: &ServerTables, number: u32, of: &Pusher) -> Option<Vec<u8>> {
     let others = of.ranks.iter().map(|(table, _)| *table).filter(|table| *table != number);
-    let all: Vec<WaitsV2> = [number].into_iter().chain(others).filter_map(|at| behind(tables, at)).collect();
+    let all: Vec<WaitsV2> =
+        [number].into_iter().chain(others).filter_map(|at| workers_behind(tables, at)).collect();
     let is_other = |waits: &&WaitsV2| of.rank(waits.table) != Some(waits.rank);
     let waits = all.iter().find(is_other).or_else(|| all.first().filter(|waits| waits.table == number))?;
     Some(control::seal_as(2, waits))
 }
 
 /// The worker that is furthest behind over a table.
-fn behind(tables: &ServerTables, table: u32) -> Option<WaitsV2> {
+fn workers_behind(tables: &ServerTables, table: u32) -> Option<WaitsV2> {
     let clocks = &tables.all.get(table as usize)?.group.as_ref()?.clocks;
     let Straggler { rank, clock, incarnation, pusher } = clocks.behind()?;
     let here = matches!(clocks.ranks[rank as usize].state, ClockState::Here(_));

@@ -146,11 +146,11 @@ fn a_worker_that_waited_for_itself_over_one_table_was_not_told_for_whom_it_waits
     }
     // The other one has ended its first step over the second table, and not yet over the first.
     tables.all[1].group.as_mut().expect("both keep step").clocks.tick(0, 1);
-    assert!(fence_worker(&mut tables, 0, 1, (2, 7), SECOND).is_ok());
+    assert!(fence_worker(&mut tables, 0, 1, 2, 7, SECOND).is_ok());
     let (introduced, ranks) = (Vec::new(), Vec::new());
     let mut pusher = Pusher { pusher: 1, incarnation: 7, introduced, session: 1, blocked: false, ranks };
     (0..2).for_each(|table| pusher.enter(table, 0));
-    let payload = awaited::waits(&tables, 0, &pusher).expect("it waits");
+    let payload = awaited::waits_message(&tables, 0, &pusher).expect("it waits");
     let waits: WaitsV2 = control::open_as(2, &payload).unwrap();
     assert_eq!((waits.table, waits.rank), (1, 1));
 }

@@ -146,7 +146,7 @@ pub(crate) fn fence(
 ) -> Result<BulkReply, RequestFailure> {
     let FenceFrame { table: number, index: rank, pusher, incarnation } = FenceFrame::decode(&frame.head)?;
     must_name_a_worker("a fence", pusher, incarnation)?;
-    fence_worker(tables, number, rank, (pusher, incarnation), now)?;
+    fence_worker(tables, number, rank, pusher, incarnation, now)?;
     Ok(BulkReply::Now(FencedFrame { table: number, index: rank }.encode(frame.head.id)))
 }
 
@@ -155,7 +155,8 @@ pub(crate) fn fence_worker(
     tables: &mut ServerTables,
     number: u32,
     rank: u32,
-    (pusher, incarnation): (u64, u64),
+    pusher: u64,
+    incarnation: u64,
     now: Duration,
 ) -> RequestOutcome {
     let table = numbered(tables, number)?;

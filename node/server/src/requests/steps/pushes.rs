@@ -27,7 +27,7 @@ pub(crate) fn settle(tables: &mut ServerTables, number: usize) {
 }
 
 /// The clock of the slowest worker, of those that keep step over a table.
-pub(crate) fn lowest(tables: &ServerTables, table: u32) -> Option<u64> {
+pub(crate) fn lowest_step(tables: &ServerTables, table: u32) -> Option<u64> {
     let lowest = tables.all.get(table as usize)?.group.as_ref()?.lowest();
     (lowest != NO_CLOCK).then_some(lowest)
 }

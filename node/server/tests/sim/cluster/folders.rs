@@ -174,7 +174,7 @@ impl Cluster {
 
     /// Whether somebody has the lease of a place.
     pub(crate) fn has_lease(&self, place: u32) -> bool {
-        gannet_server::place(&self.hub.of, "job", place).unwrap().is_some_and(|place| place.has_lease)
+        gannet_server::place_status(&self.hub.of, "job", place).unwrap().is_some_and(|place| place.has_lease)
     }
 
     /// Whether a server is cut off from the coordinator.

@@ -21,7 +21,7 @@ impl Cluster {
             .into_iter()
             .map(|member| member.addr)
             .collect();
-        for place in gannet_server::places(&self.hub.of, "job").unwrap().into_values() {
+        for place in gannet_server::place_statuses(&self.hub.of, "job").unwrap().into_values() {
             all.insert(place.owner);
             all.extend(place.backups);
         }
@@ -40,7 +40,7 @@ impl Cluster {
 
     /// What the coordinator knows of a place: its owner, and the backups.
     pub(crate) fn known(&self, place: u32) -> Option<(String, Vec<String>)> {
-        let place = gannet_server::place(&self.hub.of, "job", place).unwrap();
+        let place = gannet_server::place_status(&self.hub.of, "job", place).unwrap();
         place.filter(|place| place.ready).map(|place| (place.owner, place.backups))
     }
 
@@ -51,7 +51,7 @@ impl Cluster {
 
     /// The epoch of a place.
     pub(crate) fn epoch(&self, place: u32) -> u64 {
-        gannet_server::place(&self.hub.of, "job", place).unwrap().map_or(0, |place| place.epoch)
+        gannet_server::place_status(&self.hub.of, "job", place).unwrap().map_or(0, |place| place.epoch)
     }
 
     /// The places that a server has, each with its epoch.
@@ -80,13 +80,13 @@ impl Cluster {
 
     /// How often the job has gone back, by the place that has gone back last.
     pub(crate) fn generation(&self) -> u64 {
-        let place = |place| gannet_server::place(&self.hub.of, "job", place).unwrap();
+        let place = |place| gannet_server::place_status(&self.hub.of, "job", place).unwrap();
         (0..self.places).filter_map(place).map(|place| place.generation).max().unwrap_or(0)
     }
 
     /// Whether all places have an owner in one generation, and at least so many backups.
     pub(crate) fn serves(&self, backups: usize) -> bool {
-        let place = |place| gannet_server::place(&self.hub.of, "job", place).unwrap();
+        let place = |place| gannet_server::place_status(&self.hub.of, "job", place).unwrap();
         let mut generations = (0..self.places).map(|number| place(number).map(|place| place.generation));
         let first = generations.next();
         if generations.any(|of| Some(of) != first) {

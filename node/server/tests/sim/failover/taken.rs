@@ -46,7 +46,7 @@ fn die_while_taking(seed: u64, after: Duration) -> bool {
     until(&sim, "a push", || writer.has_ended());
     let first = cluster.members[0].host().to_owned();
     cluster.kill(0);
-    let place = || gannet_server::place(&*places.coordinator, "job", 0).unwrap().unwrap();
+    let place = || gannet_server::place_status(&*places.coordinator, "job", 0).unwrap().unwrap();
     until(&sim, "a server that takes the place", || place().owner != first);
     assert!(!place().ready, "seed {seed}: it is ready at once");
     let taker = (0..3).find(|at| cluster.members[*at].host() == place().owner).unwrap();

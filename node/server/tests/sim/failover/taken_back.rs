@@ -99,7 +99,7 @@ impl Scene {
         self.cut(0, true);
         self.until("a server that takes the place", |of| of.cluster.epoch(0) > 1);
         assert!(self.cluster.known(0).is_none(), "seed {}: it is ready at once", self.seed);
-        let place = gannet_server::place(&*self.places.coordinator, "job", 0).unwrap().unwrap();
+        let place = gannet_server::place_status(&*self.places.coordinator, "job", 0).unwrap().unwrap();
         let taker = self.cluster.members.iter().position(|of| of.host() == place.owner).unwrap();
         let lives = self.seed.is_multiple_of(2);
         self.cut(taker, true);

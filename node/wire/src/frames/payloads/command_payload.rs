@@ -14,7 +14,7 @@
 //! ```
 //! All numbers are little-endian. Floats and bytes are padded to 8 bytes. docs/wire.md says what the fields mean.
 
-use crate::frames::word::{pair, unpair};
+use crate::frames::word::{pair_of_words, unpair};
 use crate::messages::control;
 use crate::messages::control::VectorV1;
 use crate::vectors;
@@ -48,7 +48,7 @@ pub enum CommandError {
 }
 
 /// Appends a command to `words`.
-pub fn put(words: &mut Vec<u64>, command: &CommandRecord<'_>) {
+pub fn put_command(words: &mut Vec<u64>, command: &CommandRecord<'_>) {
     let CommandRecord { shard, previous, before, after, change } = *command;
     let start = words.len();
     let (kind, write) = match change {
@@ -59,23 +59,23 @@ pub fn put(words: &mut Vec<u64>, command: &CommandRecord<'_>) {
         CommandChange::Rows(_) => (4, 0),
         CommandChange::Memory(_) => (5, 0),
     };
-    words.extend([pair(shard, kind | write << 8), 0, previous, before, after]);
+    words.extend([pair_of_words(shard, kind | write << 8), 0, previous, before, after]);
     match change {
         CommandChange::Part(part) => put_part(words, &part),
         CommandChange::Pusher(record) => put_pusher(words, &record),
         CommandChange::Deletion(key) => words.push(key),
         CommandChange::Program(name, program) => {
             words.extend([name.pusher, name.incarnation, name.seq]);
-            put_bytes(words, &control::seal(&vectors::request(shard, name.seq, program)));
+            put_bytes(words, &control::seal(&vectors::vector_request(shard, name.seq, program)));
         }
         CommandChange::Rows(RowStates { piece, keys, rows, gone }) => {
-            words.extend([piece, pair(keys.len() as u32, gone.len() as u32)]);
+            words.extend([piece, pair_of_words(keys.len() as u32, gone.len() as u32)]);
             words.extend_from_slice(keys);
             words.extend_from_slice(gone);
             put_bytes(words, cast_slice(rows));
         }
         CommandChange::Memory(ShardMemory { piece, pushers, sketch }) => {
-            words.extend([piece, pair(pushers.len() as u32, sketch.len() as u32)]);
+            words.extend([piece, pair_of_words(pushers.len() as u32, sketch.len() as u32)]);
             pushers.iter().for_each(|record| put_pusher(words, record));
             put_bytes(words, sketch);
         }
@@ -88,14 +88,22 @@ fn put_part(words: &mut Vec<u64>, part: &PushPart<'_>) {
         name: PushName { pusher, incarnation, seq, row }, clock, total, rows, keys, values, ..
     } = *part;
     let floats = values.len().checked_div(keys.len()).unwrap_or(0) as u32;
-    words.extend([pusher, incarnation, seq, pair(row, rows), clock, total, pair(keys.len() as u32, floats)]);
+    words.extend([
+        pusher,
+        incarnation,
+        seq,
+        pair_of_words(row, rows),
+        clock,
+        total,
+        pair_of_words(keys.len() as u32, floats),
+    ]);
     words.extend_from_slice(keys);
     put_bytes(words, cast_slice(values));
 }
 
 fn put_pusher(words: &mut Vec<u64>, record: &PusherRecord) {
     let PusherRecord { pusher, incarnation, seq, done, rows, total, closed } = *record;
-    words.extend([pusher, incarnation, seq, pair(done, rows), total, u64::from(closed)]);
+    words.extend([pusher, incarnation, seq, pair_of_words(done, rows), total, u64::from(closed)]);
 }
 
 fn put_bytes(words: &mut Vec<u64>, bytes: &[u8]) {
@@ -148,13 +156,13 @@ fn take_one<E: From<CommandError>>(
         3 if body.len() > 3 => {
             let name = PushName { pusher: body[0], incarnation: body[1], seq: body[2], row: 0 };
             let request = control::open::<VectorV1>(cast_slice(&body[3..])).ok();
-            program = request.and_then(vectors::program).ok_or(field("program"))?;
+            program = request.and_then(vectors::vector_program).ok_or(field("program"))?;
             CommandChange::Program(name, &program)
         }
-        4 => CommandChange::Rows(rows(body, floats).ok_or(wrong)?),
+        4 => CommandChange::Rows(rows_in(body, floats).ok_or(wrong)?),
         5 => {
             let (piece, sketch);
-            (piece, pushers, sketch) = memory(body).ok_or(wrong)?;
+            (piece, pushers, sketch) = memory_in(body).ok_or(wrong)?;
             CommandChange::Memory(ShardMemory { piece, pushers: &pushers, sketch })
         }
         2 | 3 => return Err(wrong.into()),
@@ -191,7 +199,7 @@ fn pusher(body: &[u64]) -> Option<PusherRecord> {
 }
 
 /// Rows; `None` if their fields do not fit the length of the command.
-fn rows(body: &[u64], floats: usize) -> Option<RowStates<'_>> {
+fn rows_in(body: &[u64], floats: usize) -> Option<RowStates<'_>> {
     let (&[piece, counts], rest) = body.split_first_chunk::<COUNTED>()?;
     let (keys, gone) = unpair(counts);
     let (keys, rest) = rest.split_at_checked(keys as usize)?;
@@ -201,7 +209,7 @@ fn rows(body: &[u64], floats: usize) -> Option<RowStates<'_>> {
 }
 
 /// Piece, pushers and sketch of a memory; `None` if its fields do not fit the length of the command.
-fn memory(body: &[u64]) -> Option<(u64, Vec<PusherRecord>, &[u8])> {
+fn memory_in(body: &[u64]) -> Option<(u64, Vec<PusherRecord>, &[u8])> {
     let (&[piece, counts], rest) = body.split_first_chunk::<COUNTED>()?;
     let (pushers, sketch) = unpair(counts);
     let (pushers, rest) = rest.split_at_checked((pushers as usize).checked_mul(PUSHER)?)?;

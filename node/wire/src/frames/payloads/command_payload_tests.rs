@@ -1,6 +1,6 @@
 //! Commands are read as they were written, and other words are refused.
 
-use crate::frames::payloads::command_payload::{CommandError, for_each, put};
+use crate::frames::payloads::command_payload::{CommandError, for_each, put_command};
 use gannet_core::*;
 use proptest::prelude::*;
 
@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn commands_are_read_as_they_were_written(commands in commands()) {
         let mut words = Vec::new();
-        commands.iter().for_each(|command| put(&mut words, &record_of(command)));
+        commands.iter().for_each(|command| put_command(&mut words, &record_of(command)));
         let mut read = 0;
         let all = for_each(&words, FLOATS, |command| {
             assert_eq!(*command, record_of(&commands[read]));
@@ -127,7 +127,7 @@ proptest! {
         cut in any::<prop::sample::Index>(), any in prop::collection::vec(any::<u64>(), 0..40),
     ) {
         let mut words = Vec::new();
-        commands.iter().for_each(|command| put(&mut words, &record_of(command)));
+        commands.iter().for_each(|command| put_command(&mut words, &record_of(command)));
         if !words.is_empty() {
             for (at, word) in &damage {
                 let at = at.index(words.len());
@@ -147,8 +147,8 @@ fn a_command_that_is_cut_short_is_refused_by_its_place() {
     let mut words = Vec::new();
     let deletion =
         |shard| CommandRecord { shard, previous: 1, before: 1, after: 2, change: CommandChange::Deletion(7) };
-    put(&mut words, &deletion(3));
-    put(&mut words, &deletion(4));
+    put_command(&mut words, &deletion(3));
+    put_command(&mut words, &deletion(4));
     for end in words.len() / 2 + 1..words.len() {
         let mut shards = Vec::new();
         let read = for_each(&words[..end], FLOATS, |command| {

@@ -4,7 +4,7 @@
 //! The crate `half` converts with the CPU's F16C instructions where it has them, and in software elsewhere. Both give
 //! the same bits: a test compares them with exact arithmetic, for all 65,536 floats and for what lies between them.
 //!
-//! Values beyond f16's range never become infinite here. Callers ask [`fit`] first, and send f32 otherwise.
+//! Values beyond f16's range never become infinite here. Callers ask [`fit_f16`] first, and send f32 otherwise.
 
 use bytemuck::cast_slice_mut;
 use half::f16;
@@ -18,7 +18,7 @@ pub const BLOCK: usize = 512;
 
 /// Whether all of these floats are finite and within the range of f16.
 #[inline]
-pub fn fit(values: &[f32]) -> bool {
+pub fn fit_f16(values: &[f32]) -> bool {
     // Without their sign, the bits of floats have the order of the floats, and those of infinity and NaN are above.
     values.iter().map(|value| value.to_bits() & 0x7FFF_FFFF).fold(0, u32::max) <= F16_MAX.to_bits()
 }
@@ -69,11 +69,11 @@ pub fn round(values: &mut [f32]) {
     let mut block = [0u16; BLOCK];
     for values in values.chunks_mut(BLOCK) {
         let block = &mut block[..values.len()];
-        if fit(values) {
+        if fit_f16(values) {
             narrow(values, block);
             widen(block, values);
         } else {
-            values.iter_mut().filter(|value| fit(&[**value])).for_each(|value| {
+            values.iter_mut().filter(|value| fit_f16(&[**value])).for_each(|value| {
                 *value = f16::from_f32(*value).to_f32();
             });
         }
@@ -82,7 +82,7 @@ pub fn round(values: &mut [f32]) {
 
 /// The distance between two neighbouring f16 near a float that [fits](fit), and 1 divided by it.
 #[inline]
-fn step(value: f32) -> (f32, f32) {
+fn f16_step(value: f32) -> (f32, f32) {
     // The exponent of a subnormal f16 is that of the smallest normal one. 10 bits follow the first one.
     let exponent = (value.to_bits() >> 23 & 0xFF).max(127 - 14) - 10;
     (f32::from_bits(exponent << 23), f32::from_bits((254 - exponent) << 23))
@@ -93,7 +93,7 @@ fn step(value: f32) -> (f32, f32) {
 /// and others, Deep Learning with Limited Numerical Precision, 2015).
 #[inline]
 pub fn round_by_chance(value: f32, chance: u32) -> f32 {
-    let (step, steps) = step(value);
+    let (step, steps) = f16_step(value);
     // Exact: a step is a power of two, and the quotient is below 2048.
     let quotient = value.abs() * steps;
     let below = quotient as i32;
@@ -154,12 +154,12 @@ mod tests {
         narrow(&floats, &mut back);
         for (&bits, (&float, &back)) in all.iter().zip(floats.iter().zip(&back)) {
             match bits & 0x7FFF {
-                0x7C01.. => assert!(float.is_nan() && !fit(&[float]), "{bits:#x}"),
-                0x7C00 => assert!(float.is_infinite() && back == bits && !fit(&[float]), "{bits:#x}"),
+                0x7C01.. => assert!(float.is_nan() && !fit_f16(&[float]), "{bits:#x}"),
+                0x7C00 => assert!(float.is_infinite() && back == bits && !fit_f16(&[float]), "{bits:#x}"),
                 _ => {
                     assert_eq!((f64::from(float), back), (number(bits), bits), "{bits:#x}");
                     assert_eq!(float.is_sign_negative(), bits >> 15 == 1, "{bits:#x}");
-                    assert!(fit(&[float]));
+                    assert!(fit_f16(&[float]));
                     assert_eq!(f16::from_bits(bits).to_f32_const().to_bits(), float.to_bits(), "in software");
                 }
             }
@@ -186,11 +186,11 @@ mod tests {
         #[test]
         fn floats_go_to_the_nearest_f16(bits in any::<u32>(), near in -70_000.0f32..70_000.0, tiny in -1e-4f32..1e-4) {
             for value in [f32::from_bits(bits), near, tiny] {
-                if fit(&[value]) {
+                if fit_f16(&[value]) {
                     prop_assert_eq!(narrowed(value, 8), nearest(value), "{:e}", value);
                     prop_assert_eq!(f16::from_f32_const(value).to_bits(), nearest(value), "{:e}", value);
                 }
-                prop_assert_eq!(fit(&[0.0, value]), value.is_finite() && value.abs() <= F16_MAX);
+                prop_assert_eq!(fit_f16(&[0.0, value]), value.is_finite() && value.abs() <= F16_MAX);
             }
         }
 
@@ -212,7 +212,7 @@ mod tests {
             let mut rounded = values.clone();
             round(&mut rounded);
             for ((rounded, value), float) in rounded.iter().zip(&values).zip(&floats) {
-                prop_assert_eq!(rounded, if fit(&[*value]) { float } else { value });
+                prop_assert_eq!(rounded, if fit_f16(&[*value]) { float } else { value });
             }
             let once = rounded.clone();
             round(&mut rounded);
@@ -228,12 +228,12 @@ mod tests {
             let mut sum = 0.0;
             for chance in (0..chances).map(|nth| nth * (16_777_216 / chances)) {
                 let rounded = round_by_chance(value, chance);
-                prop_assert!((rounded - value).abs() < step(value).0);
+                prop_assert!((rounded - value).abs() < f16_step(value).0);
                 prop_assert_eq!(f16::from_f32(rounded).to_f32(), rounded);
                 sum += f64::from(rounded);
             }
             let error = (sum / f64::from(chances) - f64::from(value)).abs();
-            prop_assert!(error <= f64::from(step(value).0) / f64::from(chances), "{} is wrong by {}", value, error);
+            prop_assert!(error <= f64::from(f16_step(value).0) / f64::from(chances), "{} is wrong by {}", value, error);
         }
     }
 }

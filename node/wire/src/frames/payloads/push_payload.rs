@@ -196,18 +196,28 @@ impl KeysetRows {
     }
 }
 
+/// The rows of a keyset, in order.
+#[derive(Debug, Clone, Copy)]
+pub struct KeysetPart<'a> {
+    /// Their keys.
+    pub keys: &'a [u64],
+    /// Their slots.
+    pub slots: &'a [u32],
+}
+
 /// Undoes [`KeysetRows::new`]: writes the keys of all rows, and the slots that the keyset has. A row whose bit is
 /// set comes from the keyset (keys and slots), another from `others`.
 pub fn merge_keyset(
     bits: &[u64],
     rows: usize,
-    (keyset_keys, keyset_slots): (&[u64], &[u32]),
+    kept: KeysetPart<'_>,
     others: &[u64],
-    (keys, slots): (&mut Vec<u64>, &mut Vec<u32>),
+    keys: &mut Vec<u64>,
+    slots: &mut Vec<u32>,
 ) {
     keys.clear();
     slots.clear();
-    let mut keyset_rows = keyset_keys.iter().zip(keyset_slots);
+    let mut keyset_rows = kept.keys.iter().zip(kept.slots);
     let mut others = others.iter();
     for i in 0..rows {
         let (&key, &slot) = match bit(bits, i).then(|| keyset_rows.next()).flatten() {
@@ -351,8 +361,8 @@ mod tests {
             if carries == Carries::SomeInKeyset {
                 prop_assert_eq!(layout.in_keyset, kept_keys.len());
                 let (mut all, mut found) = (vec![7], vec![7]);
-                let to = (&mut all, &mut found);
-                merge_keyset(read.bits, rows.len(), (&kept_keys, &kept_slots), read.keys, to);
+                let kept = KeysetPart { keys: &kept_keys, slots: &kept_slots };
+                merge_keyset(read.bits, rows.len(), kept, read.keys, &mut all, &mut found);
                 prop_assert_eq!(&all, &keys);
                 let want: Vec<u32> = rows.iter().map(|row| if row.1 { row.2 } else { NO_SLOT }).collect();
                 prop_assert_eq!(&found, &want);

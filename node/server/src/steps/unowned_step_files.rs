@@ -2,16 +2,16 @@
 //! threads. They go as soon as no shard needs them. Without that, every number of threads would leave two files.
 //!
 //! A shard needs such a file until a file of the thread that has the shard now says that it is at least as far. That
-//! thread has then finished the step of the former file. Files of present threads always stay, so at most two files for
-//! each thread are left, and those of shards that are ahead of other shards of their thread. These go when the server
-//! is started after the others have made the steps.
+//! thread has then finished the step of the unowned file. Files of present threads always stay, so at most two files
+//! for each thread are left, and those of shards that are ahead of other shards of their thread. These go when the
+//! server is started after the others have made the steps.
 
 #[cfg(test)]
-#[path = "former_step_files_tests.rs"]
+#[path = "unowned_step_files_tests.rs"]
 mod tests;
 
 use crate::steps::step_files::{
-    BEGINNING, RecoveredSteps, StepFile, StepFiles, file_name, files, if_there, is_of_this_version, read,
+    BEGINNING, RecoveredSteps, StepFile, StepFiles, file_name, if_there, read_step, step_files_of,
 };
 use gannet_core::{ShardSet, Shards, Store, own_files};
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 /// The steps of the files of present threads: for each image, by shard and birth, the last one that is written down.
 type LastSteps = BTreeMap<(u32, u64), u64>;
 
-/// The step files of shards whose steps are finished. Former files of the table go, as far as nothing needs them.
-pub(crate) fn open(
+/// The step files of shards whose steps are finished. Unowned files of the table go, as far as nothing needs them.
+pub(crate) fn open_step_files(
     store: &Store,
     shards: &Shards,
     recovered: &RecoveredSteps,
@@ -31,34 +31,34 @@ pub(crate) fn open(
     let mut files = StepFiles::new(store, shards);
     files.begin(shards, recovered);
     let table = &shards.schema().name;
-    match remove(store, shards, present) {
+    match remove_unowned(store, shards, present) {
         Ok(0) => {}
-        Ok(removed) => tracing::info!(table, removed, "former step files are removed"),
-        Err(why) => tracing::warn!(table, why, "a former step file stays"),
+        Ok(removed) => tracing::info!(table, removed, "unowned step files are removed"),
+        Err(why) => tracing::warn!(table, why, "an unowned step file stays"),
     }
     files
 }
 
-/// Removes the former step files of a table that nothing needs. `shards`: those of this thread. `present`: the shards
+/// Removes the unowned step files of a table that nothing needs. `shards`: those of this thread. `present`: the shards
 /// of each thread of this server. Returns how many files went.
 ///
 /// # Errors
 /// A file cannot be read or removed: in words. It is tried again when the table is opened again.
-fn remove(store: &Store, shards: &Shards, present: &[ShardSet]) -> Result<usize, String> {
+fn remove_unowned(store: &Store, shards: &Shards, present: &[ShardSet]) -> Result<usize, String> {
     let names: Vec<String> = present.iter().flat_map(|set| [0, 1].map(|turn| file_name(set, turn))).collect();
     let is_present = |path: &PathBuf| names.iter().any(|name| path.ends_with(name));
-    let (ours, former): (Vec<_>, Vec<_>) =
-        files(store, &shards.schema().name)?.into_iter().partition(is_present);
+    let (ours, unowned): (Vec<_>, Vec<_>) =
+        step_files_of(store, &shards.schema().name)?.into_iter().partition(is_present);
     let failed = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let (mut last, mut removed) = (LastSteps::new(), 0);
-    for path in ours.iter().filter(|_| !former.is_empty()) {
-        let found = if_there(read(path)).map_err(|error| failed(path, error))?.flatten();
+    for path in ours.iter().filter(|_| !unowned.is_empty()) {
+        let found = if_there(read_step(path)).map_err(|error| failed(path, error))?.flatten();
         for image in found.iter().flat_map(|found| found.step.births()) {
             let known = last.entry(image).or_default();
             *known = found.as_ref().map_or(0, |found| found.step.step).max(*known);
         }
     }
-    for path in former {
+    for path in unowned {
         let goes = goes(&path, shards, present, &last).map_err(|error| failed(&path, error))?;
         let gone =
             goes && own_files::remove_part(&path, &[BEGINNING]).map_err(|error| failed(&path, error))?;
@@ -67,14 +67,13 @@ fn remove(store: &Store, shards: &Shards, present: &[ShardSet]) -> Result<usize,
     Ok(removed)
 }
 
-/// Whether no shard needs a former file.
+/// Whether no shard needs an unowned file.
 fn goes(path: &Path, shards: &Shards, present: &[ShardSet], last: &LastSteps) -> io::Result<bool> {
-    let Some(found) = if_there(read(path))? else { return Ok(false) };
+    let Some(found) = if_there(read_step(path))? else { return Ok(false) };
     let Some(StepFile { step, .. }) = found else {
         // A torn file is of a step that was not begun. All threads have steps, so none is left that looks for one.
         let has_steps = |shard: u32| last.keys().any(|&(of, _)| of == shard);
-        let all_have = present.iter().flat_map(ShardSet::iter).all(has_steps);
-        return Ok(all_have && if_there(is_of_this_version(path))?.unwrap_or(false));
+        return Ok(present.iter().flat_map(ShardSet::iter).all(has_steps));
     };
     let births = shards.births();
     let is_needed = |(shard, birth): (u32, u64)| {
