@@ -127,7 +127,9 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
         write.signalled = true;
         post(&bad, to, &[write]);
         let end = end_of(&mut bad).to_string();
-        assert!(end.contains("remote access error (status 10"), "{end}");
+        // The server's device has failed, too. On a busy machine its farewell is heard before the own completion.
+        let is_first = end == "the other side closed the connection";
+        assert!(end.contains("remote access error (status 10") || is_first, "{end}");
         drop(bad);
         still_works(&mut good, want);
     }
