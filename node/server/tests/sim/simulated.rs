@@ -227,7 +227,7 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
         let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed * 3 + 1));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let other = start(&sim, "sim:0", &Store::memory(), 1).1;
@@ -277,7 +277,7 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let count = 2 + seed as usize % 2;
-        let folders: Vec<_> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let folders: Vec<_> = (0..count).map(|_| crate::folder_in_memory()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let mut model = Model::new(schema("t", 2, 8));
         let mut servers: Vec<(u64, String)> = vec![(0, "sim:0".into()); count];
@@ -336,7 +336,7 @@ fn gradients_sent_again_have_the_rate_of_their_name() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let mut worker = connect(&sim, std::slice::from_ref(&addr), 3);
