@@ -2,24 +2,26 @@
 # $logs, says how long it took, and adds to `passed` and `failed`. A failure is printed in full where it happened,
 # and by name at the very end.
 
-passed=0 failed=0
-
 # The folder of the logs. A run begins with an empty folder. A run that another run starts has one in the folder of that
 # run ($GANNET_TEST_LOGS).
 sections_begin() { # FOLDER
     logs=${GANNET_TEST_LOGS:-$1}
-    names=$logs/failed.txt
+    names=$logs/failed.txt passed=0 failed=0
     if [ -z "${GANNET_TEST_LOGS:-}" ]; then
         rm -rf "$logs" && mkdir -p "$logs" || exit 1
     fi
     : >"$names"
 }
 
+log_name() { # NAME OF A SECTION
+    echo "$(tr -cs '[:alnum:]\n' '-' <<<"$1").log"
+}
+
 # Runs a command into the section's log. Leaves its exit status in `status`.
 section() { # NAME COMMAND...
     local from=$SECONDS
     echo "== $1"
-    log=$logs/$(tr -cs '[:alnum:]\n' '-' <<<"$1").log
+    log=$logs/$(log_name "$1")
     "${@:2}" >"$log" 2>&1
     status=$?
     took=$((SECONDS - from))
@@ -48,26 +50,13 @@ checked() { # NAME
     took "FAILED"
 }
 
-# Begins a check that runs beside the next sections, which must not depend on it. There is one at a time.
-beside_begin() { # NAME COMMAND...
-    beside_name=$1 beside_from=$SECONDS
-    beside_log=$logs/$(tr -cs '[:alnum:]\n' '-' <<<"$1").log
-    "${@:2}" >"$beside_log" 2>&1 &
-    beside_pid=$!
-    trap 'kill $(jobs -p) 2>/dev/null' EXIT
-}
-
-# Waits for that check, and counts it.
-beside_end() {
-    echo "== $beside_name (beside the sections above)"
-    wait $beside_pid
-    status=$? log=$beside_log took=$((SECONDS - beside_from))
-    checked "$beside_name"
-}
-
 # Prints the test binaries that took long.
 slowest() {
     awk '/^ +(Running|Doc-tests) / { name = $2 == "unittests" ? $3 " " $4 : $2 }
+        /^-- .* \(node [0-9]+, kernel / {
+            name = $0
+            sub(/^-- /, "", name); sub(/-[0-9a-f]+ /, " ", name); sub(/ *\(node.*/, "", name)
+        }
         / finished in [0-9.]+s$/ {
             seconds = $NF
             sub(/s$/, "", seconds)
@@ -76,33 +65,42 @@ slowest() {
         sort -rn
 }
 
-# Begins a command that has its own sections and prints its own failures. It runs beside the next sections, which must
-# not depend on it. There is one at a time.
-nested_begin() { # COMMAND...
-    nested_from=$SECONDS
-    nested_logs=$logs/nested
-    rm -rf "$nested_logs" && mkdir -p "$nested_logs" || exit 1
-    GANNET_TEST_LOGS=$nested_logs "$@" >"$nested_logs/output" 2>&1 &
-    nested_pid=$!
+# Begins a command, or a function, that has its own sections and prints its own failures. It runs beside the next
+# sections, which must not depend on it. KEY is the folder of its logs.
+declare -A nested_pids nested_from
+nested_begin() { # KEY COMMAND...
+    local of=$logs/$1
+    rm -rf "$of" && mkdir -p "$of" || exit 1
+    nested_from[$1]=$SECONDS
+    GANNET_TEST_LOGS=$of "${@:2}" >"$of/output" 2>&1 &
+    nested_pids[$1]=$!
     trap 'kill $(jobs -p) 2>/dev/null' EXIT
 }
 
+# Waits until the section of that command runs its first test binary: cargo has then let go of the lock of its folder.
+# It does not wait for a command that has ended.
+nested_runs() { # KEY NAME OF THE SECTION
+    until grep -qs '^ *Running ' "$logs/$1/$(log_name "$2")" || ! kill -0 "${nested_pids[$1]}" 2>/dev/null; do
+        sleep 0.2
+    done
+}
+
 # Waits for the end of that command, and prints what it said.
-nested_end() { # NAME
-    local p=0 f=0 status=0
-    wait $nested_pid || status=$?
-    echo "== $1 (beside the sections above)"
-    cat "$nested_logs/output"
-    cat "$nested_logs/failed.txt" >>"$names"
-    [ -s "$nested_logs/counts" ] && read -r p f <"$nested_logs/counts"
+nested_end() { # KEY NAME
+    local of=$logs/$1 p=0 f=0 status=0
+    wait "${nested_pids[$1]}" || status=$?
+    echo "== $2 (beside the sections above)"
+    cat "$of/output"
+    cat "$of/failed.txt" >>"$names"
+    [ -s "$of/counts" ] && read -r p f <"$of/counts"
     # The command ended before it wrote its counts.
-    if [ ! -s "$nested_logs/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
+    if [ ! -s "$of/counts" ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
         f=$((f + 1))
-        echo "$1 (exit $status)" >>"$names"
+        echo "$2 (exit $status)" >>"$names"
     fi
     passed=$((passed + p)) failed=$((failed + f))
-    took=$((SECONDS - nested_from))
-    took "$1"
+    took=$((SECONDS - nested_from[$1]))
+    took "$2"
 }
 
 # A run of tests; its counts are added up. A run that failed without a failed test counts as one failure.

@@ -86,28 +86,39 @@ LOG
         false
     }
     guests_of_another() {
-        (
-            . scripts/sections.sh
-            sections_begin none
-            check "a check beside that passes" true
-            check "a check beside that fails" sh -c 'echo why it failed beside; exit 4'
-            sections_end
-        )
+        sections_begin none
+        check "a check beside that passes" true
+        check "a check beside that fails" sh -c 'echo why it failed beside; exit 4'
+        sections_end
     }
-    nested_begin guests_of_another
+    # A test binary that begins after a while, and ends when this run has seen that.
+    waits() {
+        sleep 0.5
+        echo "     Running tests/waits.rs (target/debug/deps/waits-0123456789abcdef)"
+        until [ -e "$work/seen" ]; do sleep 0.1; done
+        echo "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s"
+    }
+    waits_beside() {
+        sections_begin none
+        tests "tests beside" waits
+        sections_end
+    }
+    nested_begin another guests_of_another
+    nested_begin waits waits_beside
+    nested_runs waits "tests beside"
+    grep -q Running "$work/logs/waits/tests-beside.log" || echo "nested_runs came back too soon"
+    touch "$work/seen"
     check "a check that passes" true
     check "a check that fails" sh -c 'echo why it failed; exit 3'
     tests "samples" cargo_test sample
     tests "broken" cargo_test broken
     tests "guests" guests
     tests "nothing" true
-    nested_end "beside"
-    beside_begin "beside that passes" true
-    beside_end
-    beside_begin "beside that fails" sh -c 'echo why it failed besides; exit 5'
-    beside_end
-    nested_begin false
-    nested_end "ended early"
+    nested_begin ended false
+    nested_runs ended "a section that never began"
+    nested_end ended "ended early"
+    nested_end another "beside"
+    nested_end waits "waits"
     sections_end
 ) >"$work/said" 2>&1
 ended=$?
@@ -119,22 +130,22 @@ has() { # WHERE WHAT
 # The whole output of failures, and nothing of tests that passed.
 for words in "why it failed" "said before the others" "early reason" "line 0 of it" "line 299 of it" "late reason" \
     "last words" "of the documentation" "mismatched types" "a guest's reason" "no test ran" \
-    "why it failed beside" "why it failed besides"; do
+    "why it failed beside"; do
     has "$work/said" "$words"
 done
 grep -q "a_test_that_passes\|test writes" "$work/said" && { wrong=1; echo "what passed was said"; }
+grep "too soon" "$work/said" && wrong=1
 # All names again at the end, before the closing line.
 sed -n '/^failed (whole logs/,$p' "$work/said" >"$work/end"
 for words in "  a check that fails (exit 3)" "  cargo test --lib: a_test_that_fails_early" \
     "  cargo test --test long: a_test_that_fails" \
     "  cargo test --test aborts: died before its tests had ended (signal: 6, SIGABRT" "  cargo test --doc: src/lib.rs" \
     '  could not compile `broken`' "  verbs_pair-0123456789abcdef  (node 1, kernel 6.1.0): cut" \
-    "  nothing (no test ran)" "  a check beside that fails (exit 4)" "  ended early (exit 1)" \
-    "  beside that fails (exit 5)"; do
+    "  nothing (no test ran)" "  a check beside that fails (exit 4)" "  ended early (exit 1)"; do
     has "$work/end" "$words"
 done
 last=$(tail -n 1 "$work/said")
-[ "$last" = "8 passed, 11 failed" ] || { wrong=1; echo "the last line is: $last"; }
+[ "$last" = "8 passed, 10 failed" ] || { wrong=1; echo "the last line is: $last"; }
 has "$work/logs/samples.log" "test a_test_that_passes ... ok"
 [ $wrong -eq 0 ] || cat "$work/said"
 exit $wrong

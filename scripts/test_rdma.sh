@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The tests of RDMA on real verbs: the unit tests verbs::hostile* of transport, and tests/verbs*.rs of transport and of
-# the root. They are built with the feature `rdma-dlopen`; those of transport with the feature `rdma`, too. They run in
-# guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest, and those named verbs_pair* in two
-# that are connected; on Debian 12's kernel and, if available, that of its backports.
+# The tests of RDMA on real verbs: the unit tests verbs::hostile* and tests/verbs*.rs of transport, and those of
+# tests/servers/guests. They are built with the feature `rdma-dlopen`; those of transport with the feature `rdma`, too.
+# They run in guests that have soft-RoCE (tests/softroce/softroce-vm: QEMU, no KVM): in one guest, and those named *pair*
+# in two that are connected; on Debian 12's kernel and, if available, that of its backports.
+#     scripts/test_rdma.sh
+#     scripts/test_rdma.sh --build, then scripts/test_rdma.sh --built
 # With GANNET_RDMA_DEVICE=name they run on that device of this machine instead, pairs as two processes.
 # The last line is `N passed, N failed`. For what could not run, a line begins with SKIPPED.
 set -uo pipefail
@@ -20,13 +22,10 @@ fi
 
 . scripts/needs.sh
 need cc gcc && need python3 python3 && need_rdma && need_etcd || exit 1
-. scripts/sections.sh
-sections_begin "${CARGO_TARGET_DIR:-target}/test-logs-rdma"
-# The guests see this folder, which need not be so of $TMPDIR: each guest has a /dev and a /run of its own.
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-mkdir -p "$target" && work=$(mktemp -d "$target/rdma.XXXXXX") || exit 1
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
-skipped=0
+# What runs: FEATURE.one and FEATURE.pair.
+lists=$target/rdma-tests
+mkdir -p "$lists" || exit 1
 
 # Prints FOLDER BINARY for each test binary of our packages, from cargo's JSON output.
 executables() {
@@ -38,47 +37,51 @@ for line in sys.stdin:
         print(os.path.dirname(message["manifest_path"]), message["executable"])'
 }
 
-# The folders of the tests that are built for a feature. How the library is found matters to transport alone.
-folders() { # FEATURE
-    [ "$1" = rdma ] && echo transport/tests || echo transport/tests tests
-}
-
 # What is built for a feature. `rdma-dlopen`: the same as test.sh, so nothing is built twice. `rdma`: gannet-transport,
-# and the features of gannet-cli. Without these, dependencies would get other features and be built again.
+# where alone it matters how the library is found, and the features of gannet-cli. Without these, dependencies would get
+# other features and be built again.
 selection() { # FEATURE
     case $1 in
         rdma) echo -p gannet-transport -p gannet-cli --features gannet-transport/rdma,gannet-cli/rdma,gannet-cli/etcd ;;
-        *) echo --workspace --features gannet-cli/etcd,gannet-cli/rdma-dlopen ;;
+        *) echo --workspace --features gannet-cli/etcd,gannet-cli/rdma-dlopen --test servers ;;
     esac
 }
 
-# Builds and lists the test binaries of a feature: $work/FEATURE.one and $work/FEATURE.pair.
+# Builds and lists the test binaries of a feature.
 build() { # FEATURE
-    local test tests=() folder binary
-    : >"$work/$1.one"
-    : >"$work/$1.pair"
-    for folder in $(folders "$1"); do
-        for test in "$folder"/verbs*.rs; do
-            [ -f "$test" ] && tests+=(--test "$(basename "$test" .rs)")
-        done
-    done
+    local folder binary servers='' one=$lists/$1.one pair=$lists/$1.pair
+    : >"$one" >"$pair"
     cargo test --no-run --color never --message-format json-render-diagnostics $(selection "$1") \
-        --lib "${tests[@]}" >"$work/built" || return 1
+        --lib --test verbs --test verbs_device >"$lists/built" || return 1
     while read -r folder binary; do
         case ${binary##*/} in
             gannet_transport-*)
-                echo "$folder $binary verbs::hostile --skip hostile_pair" >>"$work/$1.one"
-                [ "$1" = rdma ] || echo "$folder $binary verbs::hostile_pair" >>"$work/$1.pair"
+                echo "$folder $binary verbs::hostile --skip hostile_pair" >>"$one"
+                [ "$1" = rdma ] || echo "$folder $binary verbs::hostile_pair" >>"$pair"
                 ;;
-            verbs_pair*) echo "$folder $binary" >>"$work/$1.pair" ;;
-            verbs*) echo "$folder $binary" >>"$work/$1.one" ;;
+            verbs*) echo "$folder $binary" >>"$one" ;;
+            servers-*) servers="$folder $binary" ;;
         esac
-    done < <(executables <"$work/built")
-    # verbs_pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if no process sends at the
-    # same time (docs/transports.md).
-    sort -r -o "$work/$1.pair" "$work/$1.pair"
-    [ -s "$work/$1.one" ]
+    done < <(executables <"$lists/built")
+    if [ -n "$servers" ]; then
+        echo "$servers guests::doctor:: guests::one_sided::" >>"$one"
+        # guests::pair is last. It cuts the network, and soft-RoCE of kernel 6.1 survives that only if no process sends
+        # at the same time (docs/transports.md).
+        printf '%s\n' "$servers guests::pair_killed::" "$servers guests::pair_doctor::" "$servers guests::pair::" >>"$pair"
+    fi
+    [ -s "$one" ]
 }
+
+if [ "${1:-}" = --build ]; then
+    build rdma-dlopen && build rdma
+    exit
+fi
+. scripts/sections.sh
+sections_begin "$target/test-logs-rdma"
+# The guests see this folder, which need not be so of $TMPDIR: each guest has a /dev and a /run of its own.
+work=$(mktemp -d "$target/rdma.XXXXXX") || exit 1
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+skipped=0
 
 skip() {
     skipped=$((skipped + 1))
@@ -96,7 +99,7 @@ in_guests() { # KERNEL NODES LIST
 # Begins a run in one guest in the background. QEMU without KVM keeps one core busy, so two such runs go on at the same
 # time. (Two runs in two guests take as long as one after the other.)
 begin_one() { # FEATURE KERNEL
-    in_guests "$2" 1 "$work/$1.one" >"$work/$1.out" 2>&1 &
+    in_guests "$2" 1 "$lists/$1.one" >"$work/$1.out" 2>&1 &
     echo $! >"$work/$1.pid"
 }
 
@@ -131,10 +134,13 @@ count() { # NAME COMMAND...
     tail -n 1 "$log" | grep '^softroce-vm: kernel' | sed 's/^/   /'
 }
 
-for feature in rdma-dlopen rdma; do
-    check "build with --features $feature" build $feature
-    [ $status -eq 0 ] || { sections_end; exit 1; }
-done
+if [ "${1:-}" != --built ]; then
+    for feature in rdma-dlopen rdma; do
+        check "build with --features $feature" build $feature
+    done
+fi
+# The build has failed, and its output was printed.
+[ -s "$lists/rdma-dlopen.one" ] && [ -s "$lists/rdma.one" ] || { sections_end; exit 1; }
 
 if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
     # The address of the device's interface, with which rdma_cm finds the device.
@@ -146,9 +152,9 @@ if [ -n "${GANNET_RDMA_DEVICE:-}" ]; then
         failed=$((failed + 1))
     else
         for feature in rdma rdma-dlopen; do
-            count "$feature on $GANNET_RDMA_DEVICE" env "NODE_IP=$address" scripts/test_rdma.sh --list "$work/$feature.one"
+            count "$feature on $GANNET_RDMA_DEVICE" env "NODE_IP=$address" scripts/test_rdma.sh --list "$lists/$feature.one"
         done
-        [ ! -s "$work/rdma-dlopen.pair" ] || count "pairs on $GANNET_RDMA_DEVICE" pair_here "$work/rdma-dlopen.pair"
+        [ ! -s "$lists/rdma-dlopen.pair" ] || count "pairs on $GANNET_RDMA_DEVICE" pair_here "$lists/rdma-dlopen.pair"
     fi
 else
     kernels=()
@@ -172,7 +178,7 @@ else
         count "rdma in one guest, kernel ${kernels[-1]}" end_one rdma
     fi
     for kernel in "${kernels[@]}"; do
-        [ ! -s "$work/rdma-dlopen.pair" ] || count "rdma-dlopen in two guests, kernel $kernel" in_guests $kernel 2 "$work/rdma-dlopen.pair"
+        [ ! -s "$lists/rdma-dlopen.pair" ] || count "rdma-dlopen in two guests, kernel $kernel" in_guests $kernel 2 "$lists/rdma-dlopen.pair"
     done
 fi
 

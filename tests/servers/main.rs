@@ -1,6 +1,8 @@
-//! Servers, tested from outside: transports, memory, metrics, security, hostile peers.
+//! Servers, tested from outside: transports, memory, metrics, security, hostile peers; RDMA in guests.
 
 mod cached;
+#[cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
+mod guests;
 mod hostile;
 mod io;
 mod many_tables;

@@ -27,7 +27,7 @@ fn each_push_is_counted_once_whatever_breaks() {
             ..Faults::none()
         };
         let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let config = WorkerConfig::new([addr.clone()], 3, 1);

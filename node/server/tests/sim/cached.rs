@@ -74,7 +74,7 @@ fn bounded(
     active: Option<Duration>,
 ) -> [u64; 4] {
     let mut prng = Prng::new(seed);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let store = if durable { Store::open_dir(folder.path()).unwrap() } else { Store::memory() };
     let (mut actor, addr) = start(sim, "sim:0", &store, 1 + seed as usize % 3);
     let servers = vec![addr.clone(), start(sim, "sim:0", &Store::memory(), 1).1];

@@ -180,7 +180,7 @@ fn every_line_is_fed_and_learned_once_a_pass_whoever_dies() {
             window_bytes: 50_000,
             ..Faults::none()
         };
-        let (sim, folder, files) = (Sim::new(seed, faults), tempfile::tempdir().unwrap(), files(&mut prng));
+        let (sim, folder, files) = (Sim::new(seed, faults), crate::folder_in_memory(), files(&mut prng));
         let mut due: HashMap<Vec<u8>, u32> = HashMap::new();
         for line in files.iter().flat_map(|file| file.split(|&b| b == b'\n')).filter(|line| !line.is_empty())
         {

@@ -123,7 +123,7 @@ fn a_cache_at_rest_has_the_rows_that_are_there() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 1 + seed as usize % 3);
         let active =
@@ -189,7 +189,7 @@ fn keysets_and_names_of_data_see_deletions() {
             _ => crate::simulated::far(seed, faults(seed)),
         };
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let mut worker = connect(&sim, std::slice::from_ref(&addr), 3, 1);

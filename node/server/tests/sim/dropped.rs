@@ -47,7 +47,7 @@ fn a_table_was_not_dropped_at_a_server_that_came_back_with_other_threads() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults::none());
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let at = Rc::new(Cell::new(Duration::MAX));
         let threads = [1, 3, 4][seed as usize % 3];

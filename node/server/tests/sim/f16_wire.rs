@@ -161,7 +161,7 @@ fn rows_have_the_bits_of_the_oracle(world: impl Fn(u64, Faults) -> Sim) -> u64 {
         let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 1 + prng.below(4) as usize);
         let mut worker = connect(&sim, std::slice::from_ref(&addr), 3);
@@ -242,7 +242,7 @@ fn synchronous_steps_have_the_bits_of_the_oracle() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let mut worker = connect(&sim, std::slice::from_ref(&addr), 1);

@@ -158,7 +158,7 @@ fn a_job_whose_rows_are_gone_goes_back_to_its_checkpoint() {
     let mut stays_away = 0;
     for seed in seeds_from(1_200, 8) {
         let _seed = Seed::begin(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let mut job = Job::new(seed, faults(seed), CheckpointDir::create(folder.path()).unwrap());
         let pusher = job.pusher();
         job.until_pushed(1);
@@ -199,7 +199,7 @@ fn a_job_whose_rows_are_gone_goes_back_to_its_checkpoint() {
 fn a_server_with_two_places_lets_in_what_a_cut_needs() {
     // Rings of two servers whose coordinator always answers.
     for seed in (0..seeds(2)).map(|n| 18 + 36 * n) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let mut job = Job::new(seed, Faults::none(), CheckpointDir::create(folder.path()).unwrap());
         let _pusher = job.pusher();
         job.until_pushed(1);
@@ -220,7 +220,7 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
     let mut shown = 0;
     // Rings of three servers whose coordinator always answers.
     for seed in (2..2 + seeds(1)).map(|n| 30 + 36 * n) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let mut job = Job::new(seed, Faults::none(), CheckpointDir::create(folder.path()).unwrap());
         let pusher = job.pusher();
         job.until_pushed(1);
@@ -257,7 +257,7 @@ fn a_job_goes_back_once_when_a_server_stays_away() {
 fn a_save_that_had_begun_was_published_after_the_job_had_gone_back() {
     // Rings of three servers whose coordinator always answers.
     for seed in (2..2 + seeds(1)).map(|n| 30 + 36 * n) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let mut job = Job::new(seed, Faults::none(), CheckpointDir::create(folder.path()).unwrap());
         let pusher = job.pusher();
         job.until_pushed(1);
@@ -287,7 +287,7 @@ fn a_save_that_had_begun_was_published_after_the_job_had_gone_back() {
 fn rows_in_folders_are_former_ones_when_the_job_has_gone_back() {
     for seed in seeds_from(3_200, 6) {
         let _seed = Seed::begin(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let checkpoints = CheckpointDir::create(folder.path()).unwrap();
         let sim = Sim::new(seed, faults(seed));
         let kept = Some(checkpoints.clone());

@@ -32,7 +32,7 @@ fn client(sim: &Sim, addr: &str, number: u64) -> Worker<Sim> {
 fn killed_clients_stayed_in_a_table_for_good() {
     let _seed = Seed::begin(1);
     let many = PUSHERS_KEPT as u64 + 50;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let store = Store::open_dir(folder.path()).unwrap();
     let sim = Sim::new(1, Faults::none());
     let (mut actor, addr) = start(&sim, "sim:0", &store, 2);

@@ -39,7 +39,7 @@ fn refusal<T>(result: Result<T, WorkerError>) -> (Refusal, String) {
 /// ones.
 #[test]
 fn a_worker_was_locked_out_when_its_clock_had_gone_back() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     for store in [Store::memory(), Store::open_dir(folder.path()).unwrap()] {
         let sim = Sim::new(1, Faults::none());
         let (_, addr) = start(&sim, "sim:0", &store, 2);
@@ -137,7 +137,7 @@ fn join(
 /// it, and the next job gets a larger number, even if the scheduler's clock goes back.
 #[test]
 fn a_job_was_named_by_the_clock_of_its_scheduler() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let store = Store::open_dir(folder.path()).unwrap();
     let sim = Sim::new(4, Faults::none());
     let (_, tables) = start(&sim, "sim:0", &Store::memory(), 1);

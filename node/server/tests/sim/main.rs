@@ -52,3 +52,8 @@ mod model;
 mod saved;
 #[path = "../stepping/mod.rs"]
 mod stepping;
+
+/// A folder on tmpfs if there is one: what the simulation shows does not depend on a disk, and no sync waits for it.
+fn folder_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}

@@ -135,7 +135,7 @@ fn a_push_to_slots_that_are_wrong_finds_its_rows() {
     // The server from which a pull got the slots is gone when the push comes. The next server has other rows in
     // these slots.
     let sim = Sim::new(3, Faults::none()).near();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let store = Store::open_dir(folder.path()).unwrap();
     let (actor, addr, _) = start(&sim, "sim:0", &store, 1);
     let mut worker = connect(&sim, &addr, 1);

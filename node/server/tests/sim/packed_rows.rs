@@ -75,7 +75,7 @@ fn servers_round_as_one_process_does(world: impl Fn(u64, Faults) -> Sim) -> u64 
     for seed in 900..912 {
         let _seed = Seed::begin(seed);
         let (sim, mut prng) = (world(seed, faults(seed)), Prng::new(seed));
-        let folders: Vec<_> = (0..1 + seed % 3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let folders: Vec<_> = (0..1 + seed % 3).map(|_| crate::folder_in_memory()).collect();
         let stores: Vec<Store> =
             folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let mut servers: Vec<(u64, String)> =
@@ -170,7 +170,7 @@ fn saved_rows_change_their_type() {
     let types =
         [(8, rule, RowType::Bf16, 256.0), (5, rule, RowType::F16, 2048.0), (6, sgd, RowType::F16, 2048.0)];
     for (dim, rule, row_type, part) in types {
-        let (sim, folder) = (Sim::new(1, Faults::none()), tempfile::tempdir().unwrap());
+        let (sim, folder) = (Sim::new(1, Faults::none()), crate::folder_in_memory());
         let init = Init::Uniform { low: -1.0, high: 1.0 };
         let wide = Schema { dim, init, shards: 8, ..Schema::scalar("t", rule) };
         let small = wide.with_row_type(row_type).unwrap();
@@ -210,7 +210,7 @@ fn saved_rows_change_their_type() {
 /// A saved weight that an f16 cannot store is refused, and the table stays as it was.
 #[test]
 fn saved_weights_beyond_f16_are_refused() {
-    let (sim, folder) = (Sim::new(1, Faults::none()), tempfile::tempdir().unwrap());
+    let (sim, folder) = (Sim::new(1, Faults::none()), crate::folder_in_memory());
     let wide = Schema { dim: 4, shards: 8, ..Schema::scalar("t", Rule::Sgd(Sgd { lr: 1.0 })) };
     let small = wide.with_row_type(RowType::F16).unwrap();
     let addr = start(&sim, "sim:0", &Store::memory(), 2).1;

@@ -91,7 +91,7 @@ fn restored(
 ) -> [Rows; 2] {
     let mut all = [Rows::new(), Rows::new()];
     for server in 0..servers {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let source =
             RestoreSource { number, shards, ..RestoreSource::new(&opened(checkpoints), server, servers) };
@@ -141,7 +141,7 @@ proptest! {
         threads in 1usize..4,
         log_wanted in prop::option::of(0u32..6),
     ) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(seed, 1 << log_shards));
         let mut saved = Vec::new();
         for rounds in rounds {
@@ -163,7 +163,7 @@ proptest! {
 
 #[test]
 fn servers_with_different_checkpoints_are_not_taken_for_one_table() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(1, 4));
     job.train(2);
     let numbers = [job.save(&mut saver, true), job.save(&mut saver, false)];
@@ -203,7 +203,7 @@ fn state_of(worker: &mut Worker<Sim>, table: gannet_worker::TableId, rows: &Rows
 #[test]
 fn old_pushes_are_dropped_and_new_ones_are_applied_in_other_layouts() {
     for (seed, servers, threads, shards) in [(1, 1, 2, None), (2, 2, 1, Some(4)), (3, 3, 2, Some(32))] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(seed, 8));
         job.train(6);
         job.save(&mut saver, true);
@@ -252,7 +252,7 @@ fn old_pushes_are_dropped_and_new_ones_are_applied_in_other_layouts() {
 #[test]
 fn counts_of_keys_without_a_row_survive() {
     for (shards, wanted) in [(4, None), (4, Some(1)), (4, Some(16))] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let admission = Admission::Count { pushes: ADMITTED_AT, sketch_bytes: 64 << 10 };
         let counted = Schema { admission, ..Schema::scalar("counted", Rule::Add(Add)) };
         let mut table = open_whole(&Store::memory(), &Schema { shards, ..counted.clone() }).unwrap();
@@ -320,7 +320,7 @@ fn record(births: u64) -> TableRecord {
 /// The job goes on with the splits that the checkpoint's cut had left, in memory and on a folder that is started twice.
 #[test]
 fn the_scheduler_goes_on_and_no_incarnation_is_handed_out_again() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let sim = Sim::new(1, Faults::none());
     let server =
         LocalServer::new(sim.clone(), ServerConfig { threads: 1, ..ServerConfig::new("sim:0") }).unwrap();
@@ -351,7 +351,7 @@ fn the_scheduler_goes_on_and_no_incarnation_is_handed_out_again() {
     client.done(1, 10).unwrap();
     assert_eq!(run, "monday");
 
-    let data = tempfile::tempdir().unwrap();
+    let data = crate::folder_in_memory();
     for store in [Store::memory(), Store::open_dir(data.path()).unwrap()] {
         let source = RestoreSource::new(&opened(folder.path()), 0, 1);
         let config = |restore| ServerConfig {
@@ -395,7 +395,7 @@ fn refused(source: RestoreSource, store: Store) -> String {
 
 #[test]
 fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(1, 4));
     job.train(4);
     let first = job.save(&mut saver, true);
@@ -420,7 +420,7 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     assert!(nowhere.contains("no such folder"), "{nowhere}");
 
     // A folder with the part of another server.
-    let data = tempfile::tempdir().unwrap();
+    let data = crate::folder_in_memory();
     let store = Store::open_dir(data.path()).unwrap();
     restore_folder(&store, 2, &source).unwrap();
     let part = refused(RestoreSource::new(&opened(folder.path()), 1, 2), store.clone());
@@ -432,13 +432,13 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     let gone = refused(source.clone(), store);
     assert!(gone.contains("holds the rows of clicks, but nothing of users"), "{gone}");
     // Another table of the same name.
-    let other = tempfile::tempdir().unwrap();
+    let other = crate::folder_in_memory();
     let store = Store::open_dir(other.path()).unwrap();
     drop(open_whole(&store, &schema("clicks", 4)).unwrap());
     assert!(refused(source.clone(), store).contains("it holds another table \"clicks\""));
 
     // A folder that the run has begun anew in, with tables of other names, is used as it is.
-    let anew = tempfile::tempdir().unwrap();
+    let anew = crate::folder_in_memory();
     let store = Store::open_dir(anew.path()).unwrap();
     drop(open_whole(&store, &schema("monday.2.clicks", 4)).unwrap());
     assert!(restore_folder(&store, 1, &source).unwrap().kept);
@@ -456,19 +456,19 @@ fn what_cannot_be_restored_is_refused_by_name_before_the_server_listens() {
     assert!(damaged.contains(&offered) && damaged.contains("away"), "{damaged}");
     // A checkpoint that is cut short is skipped.
     std::fs::write(&broken, b"short").unwrap();
-    let older = tempfile::tempdir().unwrap();
+    let older = crate::folder_in_memory();
     let store = Store::open_dir(older.path()).unwrap();
     assert_eq!(restore_folder(&store, 1, &source).unwrap().checkpoint, first);
 }
 
 #[test]
 fn an_interrupted_restore_is_never_served() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(1, 4));
     job.train(4);
     job.save(&mut saver, true);
     let wanted = rows_of(&mut job.clicks);
-    let data = tempfile::tempdir().unwrap();
+    let data = crate::folder_in_memory();
     let store = Store::open_dir(data.path()).unwrap();
     // What a killed restore leaves: the mark, and images with some rows, not confirmed.
     std::fs::write(data.path().join("RESTORING"), "gannet restores checkpoint 1 of there").unwrap();

@@ -92,7 +92,7 @@ fn push(worker: &mut Worker<Sim>, table: TableId) -> Result<f32, WorkerError> {
 
 #[test]
 fn a_second_restore_of_one_checkpoint_beside_a_server_that_went_on_was_not_noticed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     save(folder.path());
     let mut servers = Servers::start(folder.path(), [Store::memory(), Store::memory()]);
     let mut living = servers.worker();
@@ -123,7 +123,7 @@ fn a_second_restore_of_one_checkpoint_beside_a_server_that_went_on_was_not_notic
 
 #[test]
 fn nor_was_one_beside_a_data_folder_that_was_kept() {
-    let (checkpoints, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (checkpoints, kept) = (crate::folder_in_memory(), crate::folder_in_memory());
     save(checkpoints.path());
     let stores = [Store::open_dir(kept.path()).unwrap(), Store::memory()];
     let mut servers = Servers::start(checkpoints.path(), stores);
@@ -136,7 +136,7 @@ fn nor_was_one_beside_a_data_folder_that_was_kept() {
 
 #[test]
 fn servers_that_go_on_from_their_folders_are_taken_for_what_they_have() {
-    let (checkpoints, folders) = (tempfile::tempdir().unwrap(), [0, 1].map(|_| tempfile::tempdir().unwrap()));
+    let (checkpoints, folders) = (crate::folder_in_memory(), [0, 1].map(|_| crate::folder_in_memory()));
     save(checkpoints.path());
     let stores = folders.each_ref().map(|folder| Store::open_dir(folder.path()).unwrap());
     let mut servers = Servers::start(checkpoints.path(), stores);

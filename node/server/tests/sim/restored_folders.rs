@@ -8,7 +8,7 @@ use gannet_server::{RestoreSource, restore_folder};
 /// A server with a good data folder did not start again when the checkpoints were damaged, or no longer there.
 #[test]
 fn a_server_with_a_data_folder_needs_no_checkpoint() {
-    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, data) = (crate::folder_in_memory(), crate::folder_in_memory());
     let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(1, 4));
     job.train(4);
     let first = job.save(&mut saver, true);
@@ -38,7 +38,7 @@ fn a_server_with_a_data_folder_needs_no_checkpoint() {
 /// A folder with the rows of an older checkpoint, on which the job had gone on, was refused beside a newer checkpoint.
 #[test]
 fn rows_of_an_older_checkpoint_are_those_of_the_job_too() {
-    let (folder, data) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, data) = (crate::folder_in_memory(), crate::folder_in_memory());
     let (mut saver, mut job) = (Saver::new(folder.path()), Job::new(1, 4));
     job.train(2);
     let first = job.save(&mut saver, true);

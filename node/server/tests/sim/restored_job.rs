@@ -145,7 +145,7 @@ fn all_keys() -> Vec<u64> {
 }
 
 fn run_with(report: Report) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let mut job = Job::new(&folder);
     let (client, split) = job.train_around_a_checkpoint();
     let answer = job.go_back(client, split, report);

@@ -80,7 +80,7 @@ fn against_a_map(world: impl Fn(u64, Faults) -> Sim) {
         let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let other = start(&sim, "sim:0", &Store::memory(), 1).1;
@@ -137,7 +137,7 @@ fn a_saved_table_is_loaded_into_other_servers() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let start = |threads| start(&sim, "sim:0", &Store::memory(), threads).1;
         let mut worker = connect(&sim, &[start(1 + seed as usize % 3), start(1)], 1, 1);
         let table = worker.open_table(&schema("t", 2, 16)).unwrap();
@@ -161,7 +161,7 @@ fn a_saved_table_is_loaded_into_other_servers() {
 #[test]
 fn a_checkpoint_of_other_rows_is_refused_by_name() {
     let sim = Sim::new(1, Faults::none());
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let mut worker = connect(&sim, &[start(&sim, "sim:0", &Store::memory(), 2).1], 1, 1);
     let missing = |error: WorkerError| error.to_string();
     let wide = worker.open_table(&schema("wide", 2, 4)).unwrap();
@@ -218,7 +218,7 @@ fn a_synchronous_step_refuses_a_deletion() {
 fn a_load_was_refused_for_a_bad_push_to_another_table() {
     let sim = Sim::new(1, Faults::none());
     let addr = start(&sim, "sim:0", &Store::memory(), 2).1;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let mut worker = connect(&sim, &[addr], 1, 1);
     let (one, two) =
         (worker.open_table(&schema("one", 2, 4)).unwrap(), worker.open_table(&schema("two", 2, 4)).unwrap());
@@ -239,7 +239,7 @@ fn a_lost_reply_hid_rows_that_a_load_did_not_store() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults { reset_per_million: 100_000, ..Faults::none() });
         let addr = start(&sim, "sim:0", &Store::memory(), 2).1;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let mut worker = connect(&sim, &[addr], 1, 1);
         let ftrl = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 });
         let of = gannet_core::Schema { rule: ftrl, ..schema("ftrl", 1, 4) };
@@ -268,7 +268,7 @@ fn scanned1(worker: &mut Worker<Sim>, table: TableId) -> usize {
 fn a_load_takes_large_pushes() {
     let sim = Sim::new(1, Faults::none());
     let addr = start(&sim, "sim:0", &Store::memory(), 1).1;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let mut worker = connect(&sim, &[addr], 1, 1);
     let table = worker.open_table(&schema("t", 2, 1)).unwrap();
     let keys: Vec<u64> = (0..40_000).collect();
@@ -282,7 +282,7 @@ fn a_load_takes_large_pushes() {
 /// `shard` and `add` of one shard wrote one file twice.
 #[test]
 fn rows_added_to_a_shard_that_was_written_made_a_checkpoint_that_nobody_could_read() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = crate::folder_in_memory();
     let of = schema("t", 2, 1);
     let mut writer = gannet_core::CheckpointWriter::create(folder.path(), &of).unwrap();
     writer.shard(0, &[1], &[1.0, 2.0]).unwrap();

@@ -237,7 +237,7 @@ impl World {
             ..Faults::none()
         };
         let sim = Sim::new(seed, faults);
-        let folders: Vec<_> = (0..1 + seed % 2).map(|_| tempfile::tempdir().unwrap()).collect();
+        let folders: Vec<_> = (0..1 + seed % 2).map(|_| crate::folder_in_memory()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let servers = stores.iter().map(|store| start(&sim, "sim:0", store, 2)).collect();
         World { sim, mode, stores, servers, seed, restarts: 0, restarted_at: None, _folders: folders }

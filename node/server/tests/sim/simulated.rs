@@ -7,7 +7,7 @@ use crate::stepping::Seed;
 use gannet_core::{Read, Schema, Store, Write};
 use gannet_optim::{Adam, Decay, GradientTransform, Rule, Schedule, Update, Visitor};
 use gannet_sim::{Faults, Sim};
-use gannet_transport::Prng;
+use gannet_transport::{Listener, Net, Prng};
 use gannet_worker::{OneSided, PushRows, SeenPushes, Worker, WorkerConfig, WorkerError};
 use model::{Model, limits, random_keys, random_values, schema, start, start_within, unique_keys};
 use std::collections::HashMap;
@@ -227,7 +227,7 @@ fn killed_and_started_again(world: impl Fn(u64, Faults) -> Sim, other_threads: b
         let _seed = Seed::begin(seed);
         let sim = world(seed, faults(seed * 3 + 1));
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let other = start(&sim, "sim:0", &Store::memory(), 1).1;
@@ -277,7 +277,7 @@ fn hosts_in_an_order_that_is_drawn_anew_lose_and_double_nothing() {
         let sim = Sim::new(seed, faults(seed));
         let mut prng = Prng::new(seed);
         let count = 2 + seed as usize % 2;
-        let folders: Vec<_> = (0..count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let folders: Vec<_> = (0..count).map(|_| crate::folder_in_memory()).collect();
         let stores: Vec<_> = folders.iter().map(|folder| Store::open_dir(folder.path()).unwrap()).collect();
         let mut model = Model::new(schema("t", 2, 8));
         let mut servers: Vec<(u64, String)> = vec![(0, "sim:0".into()); count];
@@ -336,7 +336,7 @@ fn gradients_sent_again_have_the_rate_of_their_name() {
         let _seed = Seed::begin(seed);
         let sim = Sim::new(seed, Faults { reset_per_million: 30_000, ..faults(seed) });
         let mut prng = Prng::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
         let mut worker = connect(&sim, std::slice::from_ref(&addr), 3);
@@ -392,9 +392,30 @@ fn a_cut_off_server_is_waited_for_and_then_named() {
     worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap();
     assert!(worker.counters().links_lost == 1);
     sim.cut_off(&addr, Duration::from_secs(3600));
-    let before = gannet_transport::Net::now(&sim);
+    let before = sim.now();
     let error = worker.push(table, &[1], Write::Gradient, &[1.0]).unwrap_err();
-    let waited = gannet_transport::Net::now(&sim) - before;
+    let waited = sim.now() - before;
     assert!(waited >= Duration::from_secs(60) && waited < Duration::from_secs(70), "{waited:?}");
     assert!(matches!(&error, WorkerError::PeerLost { peer, .. } if peer.starts_with(&addr)), "{error}");
+}
+
+/// A peer that accepts and says nothing, and one that is not there: each is named when the peer timeout has passed, at
+/// most one attempt to connect later. tests/sockets/tcp.rs has the same over sockets, without a clock.
+#[test]
+fn a_peer_that_stalls_or_is_not_there_is_named_in_time() {
+    let sim = Sim::new(1, Faults::none());
+    let mut listener = sim.listen("sim:0").unwrap();
+    let silent = listener.addr().to_owned();
+    let mut accepted = Vec::new();
+    sim.add_actor(move || accepted.extend(listener.accept().unwrap()));
+    for addr in [silent.as_str(), "sim:1"] {
+        let timeout = Duration::from_millis(600);
+        let config = WorkerConfig { peer_timeout: timeout, ..WorkerConfig::new([addr], 1, 1) };
+        let begun = sim.now();
+        let error = Worker::connect(sim.clone(), config).err().unwrap();
+        let took = sim.now() - begun;
+        let WorkerError::PeerLost { peer, waited, .. } = &error else { panic!("{error}") };
+        assert!(peer.starts_with(addr) && *waited == took, "{error}, after {took:?}");
+        assert!(took >= timeout && took <= timeout * 2 + Duration::from_millis(200), "{addr}: {took:?}");
+    }
 }

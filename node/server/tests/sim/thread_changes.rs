@@ -51,7 +51,7 @@ struct Host {
 
 impl Host {
     fn start(sim: &Sim, prng: &mut Prng) -> Host {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let (actor, addr) = start(sim, "sim:0", &store, 1 + prng.below(4) as usize);
         Host { actor, addr, store, _folder: folder }

@@ -116,7 +116,7 @@ struct World {
 impl World {
     fn new(seed: u64, pusher: Pusher, servers: usize, threads: usize, faults: Faults) -> World {
         let sim = Sim::new(seed, faults);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let checkpoints = CheckpointDir::create(folder.path()).unwrap();
         let start = |number: usize| {
             let own = with_own_clock(&sim, &format!("server {number}"), seed);

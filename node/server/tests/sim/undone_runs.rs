@@ -30,7 +30,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> World {
         let faults = Faults { reset_per_million: [0, 1_000][seed as usize % 2], ..Faults::none() };
-        let (sim, folder) = (Sim::new(seed, faults), tempfile::tempdir().unwrap());
+        let (sim, folder) = (Sim::new(seed, faults), crate::folder_in_memory());
         let checkpoints = CheckpointDir::create(folder.path()).unwrap();
         let threads = 1 + seed as usize % 3;
         let mut world = World { sim, threads, servers: Vec::new(), checkpoints, _folder: folder };

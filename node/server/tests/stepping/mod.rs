@@ -228,7 +228,7 @@ impl Servers {
     pub fn new(sim: &Sim, count: u64, threads: usize) -> Servers {
         let (mut running, mut folders) = (Vec::new(), Vec::new());
         for number in 0..count {
-            let folder = tempfile::tempdir().unwrap();
+            let folder = crate::folder_in_memory();
             let store = Store::open_dir(folder.path()).unwrap();
             let own = with_own_clock(sim, &format!("server {number}"), count);
             let (actor, addr) = start(&own, "sim:0", &store, threads);

@@ -95,7 +95,7 @@ fn into_folders(directory: &CheckpointDir, manifest: &JobManifest, history: &His
         (1 + prng.below(4) as u32, 1 + prng.below(3) as usize, draw_shards(prng));
     let mut all: BTreeMap<String, Rows> = BTreeMap::new();
     for server in 0..servers {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = crate::folder_in_memory();
         let store = Store::open_dir(folder.path()).unwrap();
         let number = Some(manifest.number);
         let source = RestoreSource { number, shards, ..RestoreSource::new(directory, server, servers) };

@@ -22,7 +22,7 @@ pub(super) fn new_coordinator(time: &Arc<AtomicU64>) -> MemoryCoordinator {
 impl Cluster {
     /// A ring of servers with data folders, without servers at first.
     pub(crate) fn empty_with_folders(sim: &Sim, seed: u64, replication: ReplicationMode) -> Cluster {
-        let folders = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let folders = crate::folder_in_memory();
         Cluster { folders: Some(folders), ..Cluster::empty(sim, seed, replication) }
     }
 
@@ -36,7 +36,7 @@ impl Cluster {
             while self.keys().is_empty() {
                 self.sim.run(Duration::from_millis(10));
             }
-            self.folders.get_or_insert_with(|| tempfile::tempdir().unwrap());
+            self.folders.get_or_insert_with(|| crate::folder_in_memory());
         }
     }
 

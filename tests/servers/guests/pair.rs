@@ -1,12 +1,9 @@
 //! Two machines joined by a network (scripts/test_rdma.sh): a server on node 0 and workers on node 1, over each
 //! transport. They train the same model as one process, also if the network is cut or the server is killed in the
 //! middle.
-#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
-mod harness;
-
-use harness::pair::Pair;
-use harness::*;
+use crate::harness::pair::Pair;
+use crate::harness::*;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};

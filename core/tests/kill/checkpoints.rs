@@ -1,16 +1,12 @@
 //! SIGKILL at every step of saving and pruning checkpoints. A child process saves full checkpoints and increments, and
 //! prunes after each. It kills itself at its n-th kill point, for every n. Whatever the child had published is then the
 //! newest valid checkpoint or older than it, every checkpoint that passes for valid is complete, and saving goes on.
-//!
-//! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill_checkpoint`.
-#![cfg(feature = "kill-points")]
 
+use crate::{child, finishes, folder, number};
 use gannet_core::*;
 use gannet_optim::{Add, Rule};
 use std::collections::BTreeMap;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 
 const STEPS: u64 = 7;
 const KEEP: u32 = 2;
@@ -79,10 +75,10 @@ fn save(directory: &CheckpointDir, n: u64) {
 
 /// The child: saves and prunes from step 1 on, and is killed after so many kill points.
 #[test]
-fn child() {
+fn play() {
     let Ok(folder) = std::env::var("KILL_FOLDER") else { return };
     let folder = Path::new(&folder);
-    kill::after(std::env::var("KILL_AFTER").unwrap().parse().unwrap());
+    kill::after(number("KILL_AFTER"));
     let directory = CheckpointDir::create(&folder.join("checkpoints")).unwrap();
     for n in 1..=STEPS {
         save(&directory, n);
@@ -91,19 +87,6 @@ fn child() {
         directory.prune(KEEP).unwrap();
     }
     std::process::exit(42);
-}
-
-/// Runs the child. Returns whether it finished; otherwise it was killed.
-fn run_child(folder: &Path, after: u64) -> bool {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]);
-    command.env("KILL_FOLDER", folder).env("KILL_AFTER", after.to_string());
-    let output = command.output().unwrap();
-    match (output.status.code(), output.status.signal()) {
-        (Some(42), _) => true,
-        (_, Some(9)) => false,
-        other => panic!("the child ended with {other:?}:\n{}", String::from_utf8_lossy(&output.stderr)),
-    }
 }
 
 /// Every checkpoint that passes for valid is complete: all bytes are right, and all rows are those of its step.
@@ -133,8 +116,8 @@ fn every_step_of_a_save_and_a_prune_can_be_the_last() {
     let mut kills = 0;
     loop {
         let after = kills + 1;
-        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let finished = run_child(folder.path(), after);
+        let folder = folder();
+        let finished = finishes(child("checkpoints::play", folder.path(), after));
         let context = format!("killed at point {after}");
         let published = std::fs::read_to_string(folder.path().join("published"));
         let published = published.map_or(0, |text| text.parse::<u64>().unwrap());

@@ -1,17 +1,12 @@
 //! Another process READs rows of a server's registered memory while the server is stopped and continued. The device
 //! answers for a stopped process, so only the lease keeps its rows from being taken as current. It needs a device:
 //! `make test-rdma` has one; elsewhere the test says that it is skipped.
-#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
-mod harness;
-#[path = "harness/reader.rs"]
-mod reader;
-
+use crate::harness::*;
+use crate::reader::{LEASE, Reader};
 use gannet::transport::Transport;
 use gannet::worker::{OneSided, WorkerError};
 use gannet::{Transports, WorkerConfig};
-use harness::*;
-use reader::{LEASE, Reader};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

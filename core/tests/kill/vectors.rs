@@ -2,15 +2,11 @@
 //! programs, each on the results of the one before. It SIGKILLs itself at its n-th kill point, for every n. Then the
 //! image is reopened and the unacknowledged pushes are sent again. Every column, and every sum that a program returns,
 //! must be as without a kill.
-//!
-//! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill_vectors`.
-#![cfg(feature = "kill-points")]
 
+use crate::{child, finishes, folder, number, open_store};
 use gannet_core::*;
 use gannet_optim::lbfgs::split;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 
 const VECTORS: Vectors = Vectors { wide: 4, narrow: 1 };
 const KEYS: u64 = 7;
@@ -41,18 +37,17 @@ fn round(table: &mut Shards, n: u64) {
 }
 
 fn open(folder: &Path) -> (Store, Shards) {
-    let store = Store::open_dir(folder).unwrap();
+    let store = open_store(folder);
     let shards = Shards::open(&store, &VECTORS.schema("v", 1), 0..1).unwrap();
     (store, shards)
 }
 
 #[test]
-fn child() {
+fn play() {
     let Ok(folder) = std::env::var("KILL_FOLDER") else { return };
     let folder = Path::new(&folder);
-    let after = std::env::var("KILL_AFTER").unwrap().parse().unwrap();
     let (_store, mut table) = open(folder);
-    kill::after(after);
+    kill::after(number("KILL_AFTER"));
     for n in acked(folder)..ROUNDS {
         round(&mut table, n);
         // Written as a whole or not at all.
@@ -68,20 +63,13 @@ fn acked(folder: &Path) -> u64 {
 
 /// Returns whether the child finished; otherwise it was killed.
 fn run_child(folder: &Path, after: i64) -> bool {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env("KILL_FOLDER", folder);
-    let done = command.env("KILL_AFTER", after.to_string()).output().unwrap();
-    match (done.status.code(), done.status.signal()) {
-        (Some(42), _) => true,
-        (_, Some(9)) => false,
-        other => panic!("the child ended with {other:?}: {}", String::from_utf8_lossy(&done.stderr)),
-    }
+    finishes(child("vectors::play", folder, after))
 }
 
 #[test]
 fn programs_are_done_once_whenever_the_process_is_killed() {
     for after in 1.. {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         let finished = run_child(folder.path(), after);
         // A second kill while the first one is being repaired.
         let again = finished || run_child(folder.path(), after / 2 + 1) || run_child(folder.path(), i64::MAX);

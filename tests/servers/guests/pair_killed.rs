@@ -1,17 +1,14 @@
 //! Two machines joined by a network (scripts/test_rdma.sh). The server is killed while WRITEs to it are in
 //! flight, at moments from a seed. In another test it has no memory left for a session. A worker on the other
 //! machine counts its pushes.
-#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
-mod harness;
-
+use crate::harness::pair::Pair;
+use crate::harness::*;
 use gannet::optim::Add;
 use gannet::table::TableId;
 use gannet::transport::Transport;
 use gannet::worker::PushId;
 use gannet::{Read, Rule, Schema, Transports, Worker, WorkerConfig, Write};
-use harness::pair::Pair;
-use harness::*;
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;

@@ -5,15 +5,11 @@
 //! Two more cases follow the same plan. With admission by count, every push must have been counted exactly
 //! once, and the rows must be those of a run without a kill. Also, a group of the index is split whose chain is
 //! longer than an undo half could hold bucket by bucket.
-//!
-//! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
-#![cfg(feature = "kill-points")]
 
+use crate::{child, finishes, folder, number, open_store};
 use gannet_core::*;
 use gannet_optim::{Add, GradientTransform, Rule};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 
 const ROWS_A_PART: u64 = 24;
 const PARTS: u64 = 12;
@@ -85,37 +81,29 @@ fn most(incarnation: u64) -> usize {
     [ROWS_A_PART as usize, 7, 100, 10][incarnation as usize % 4]
 }
 
-/// Opens the folder. A test beside this one may have forked while the parent had the folder open. Its child holds
-/// the parent's lock until it starts its program, so a locked folder is tried again, for at most 10 s.
 fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    let store = loop {
-        match Store::open_dir(folder) {
-            Err(OpenError::Locked(_)) if std::time::Instant::now() < end => std::thread::yield_now(),
-            opened => break opened.unwrap(),
-        }
-    };
+    let store = open_store(folder);
     let shards = Shards::open(&store, &schema(admission), 0..1).unwrap();
     (store, shards)
 }
 
 /// The child: starts at part `first` and is killed after `points`. It prints the parts that it has finished.
 #[test]
-fn child() {
+fn play() {
     let Ok(folder) = std::env::var("KILL_FOLDER") else { return };
-    let number = |name: &str| std::env::var(name).unwrap().parse::<u64>().unwrap();
+    let after = number("KILL_AFTER");
     let (_store, mut table) = {
         if std::env::var("KILL_OPEN").is_ok() {
-            kill::after(number("KILL_AFTER") as i64);
+            kill::after(after);
         }
         let by_count = std::env::var("KILL_ADMISSION").is_ok();
         open(Path::new(&folder), if by_count { BY_COUNT } else { Admission::All })
     };
-    kill::after(number("KILL_AFTER") as i64);
-    for n in number("KILL_FIRST")..PARTS {
-        push(&mut table, n, most(number("KILL_AFTER")));
+    kill::after(after);
+    for n in number("KILL_FIRST") as u64..PARTS {
+        push(&mut table, n, most(after as u64));
         note(Path::new(&folder), "acked", n);
-        delete(&mut table, n, most(number("KILL_AFTER")));
+        delete(&mut table, n, most(after as u64));
         note(Path::new(&folder), "freed", n);
     }
     std::process::exit(42);
@@ -123,21 +111,15 @@ fn child() {
 
 /// Runs the child. Returns whether it finished; otherwise it was killed.
 fn run_child(folder: &Path, admission: Admission, first: u64, after: u64, at_open: bool) -> bool {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["child", "--exact", "--nocapture"]).env("KILL_FOLDER", folder);
-    command.env("KILL_FIRST", first.to_string()).env("KILL_AFTER", after.to_string());
+    let mut command = child("tables::play", folder, after as i64);
+    command.env("KILL_FIRST", first.to_string());
     if admission != Admission::All {
         command.env("KILL_ADMISSION", "1");
     }
     if at_open {
         command.env("KILL_OPEN", "1");
     }
-    let output = command.output().unwrap();
-    match (output.status.code(), output.status.signal()) {
-        (Some(42), _) => true,
-        (_, Some(9)) => false,
-        other => panic!("the child ended with {other:?}:\n{}", String::from_utf8_lossy(&output.stderr)),
-    }
+    finishes(command)
 }
 
 /// Writes the note as a whole or not at all, because the grower's kill points may come at any moment.
@@ -317,11 +299,6 @@ fn every_store_of_a_long_split_can_be_the_last() {
 #[test]
 fn every_count_can_be_the_last() {
     kill_at_every_point(BY_COUNT, &model_by_count());
-}
-
-/// A folder on tmpfs if there is one: a kill is the same there, and no sync waits for a disk.
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 fn kill_at_every_point(admission: Admission, want: &std::collections::HashMap<u64, [f32; 2]>) {

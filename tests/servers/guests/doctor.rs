@@ -1,10 +1,7 @@
 //! `gannet doctor` on a real device, named by GANNET_RDMA_DEVICE: its findings about the device, a port that is
 //! down, a limit that is too low, and a missing library.
-#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
-mod harness;
-
-use harness::*;
+use crate::harness::*;
 use serde_json::Value;
 use std::process::Command;
 

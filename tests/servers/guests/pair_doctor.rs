@@ -1,11 +1,8 @@
 //! `gannet doctor` on two machines (scripts/test_rdma.sh). It greets a server elsewhere over tcp and over RDMA, and
 //! says why shared memory is not possible.
-#![cfg(any(feature = "rdma", feature = "rdma-dlopen"))]
 
-mod harness;
-
-use harness::pair::Pair;
-use harness::*;
+use crate::harness::pair::Pair;
+use crate::harness::*;
 
 #[test]
 fn a_server_on_another_machine_is_greeted_over_each_transport() {

@@ -2,26 +2,27 @@
 //! server must free everything that belonged to them, and must have every push that it acknowledged. And a server
 //! without work must sleep.
 
-#[allow(dead_code, reason = "only the schema is of use here")]
-mod model;
-
+use crate::model::schema;
 use gannet_core::{Read, Write};
 use gannet_server::{Server, ServerConfig};
 use gannet_transport::multi::{Transport, Transports};
 use gannet_transport::tcp::{Io, Tcp};
 use gannet_worker::{Worker, WorkerConfig};
-use model::schema;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One test at a time counts what the process has.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs a test as a process of its own, which holds nothing of the tests beside it.
+fn alone(test: &str, work: fn()) {
+    if std::env::var_os("GANNET_TEST_ALONE").is_some() {
+        return work();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env("GANNET_TEST_ALONE", "1");
+    let done = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }
 
 /// The longest time that a test waits for anything.
@@ -38,7 +39,7 @@ fn net(name: &str) -> Transports {
 }
 
 #[test]
-#[ignore = "started by the other test, as a process of its own"]
+#[ignore = "started by another test, as a process of its own"]
 fn plays_workers() {
     let Ok(part) = std::env::var("GANNET_TEST_PART") else { return };
     let mut words = part.split(' ');
@@ -65,7 +66,7 @@ fn plays_workers() {
 
 fn play(name: &str, addr: &str, process: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "plays_workers", "--ignored", "--nocapture"]);
+    command.args(["--exact", "cycles::plays_workers", "--ignored", "--nocapture"]);
     command.env("GANNET_TEST_PART", format!("{name} {addr} {process}"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }
@@ -121,7 +122,10 @@ fn settled(server: &Server, sessions: u64) {
 
 #[test]
 fn a_thousand_workers_that_are_killed_leave_nothing_behind() {
-    let _alone = alone();
+    alone("cycles::a_thousand_workers_that_are_killed_leave_nothing_behind", kill_a_thousand_workers);
+}
+
+fn kill_a_thousand_workers() {
     for name in ["shm", "tcp"] {
         let config = ServerConfig { threads: THREADS, ..ServerConfig::new("127.0.0.1:0") };
         let server = Server::start(Transports::new(), config).unwrap();
@@ -165,7 +169,10 @@ fn ticks() -> u64 {
 
 #[test]
 fn an_idle_server_sleeps() {
-    let _alone = alone();
+    alone("cycles::an_idle_server_sleeps", count_ticks_of_idle_servers);
+}
+
+fn count_ticks_of_idle_servers() {
     for io in [Io::Epoll, Io::Uring] {
         for transport in [Transport::Tcp, Transport::Auto] {
             let net = || Transports::over(Tcp::new().with_io(io)).with_transport(transport);

@@ -1,0 +1,55 @@
+//! kill -9 between any two steps that matter: of pushes and deletions, of programs on vectors, and of checkpoints. A
+//! child process SIGKILLs itself at its n-th kill point, for every n. What it leaves is then read, and work goes on.
+//!
+//! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
+#![cfg(feature = "kill-points")]
+
+mod checkpoints;
+mod tables;
+mod vectors;
+
+use gannet_core::{OpenError, Store};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A folder on tmpfs if there is one: a kill is the same there, and no sync waits for a disk.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Opens the folder. A test beside this one may have forked while the parent had the folder open. Its child holds
+/// the parent's lock until it starts its program, so a locked folder is tried again, for at most 10 s.
+fn open_store(folder: &Path) -> Store {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Store::open_dir(folder) {
+            Err(OpenError::Locked(_)) if Instant::now() < end => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
+/// The number in an environment variable of a child.
+fn number(name: &str) -> i64 {
+    std::env::var(name).unwrap().parse().unwrap()
+}
+
+/// A test of this binary as a child that is killed after so many kill points (`KILL_AFTER`) in `KILL_FOLDER`.
+fn child(test: &str, folder: &Path, after: i64) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]);
+    command.env("KILL_FOLDER", folder).env("KILL_AFTER", after.to_string());
+    command
+}
+
+/// Runs a child. Returns whether it finished; otherwise it was killed.
+fn finishes(mut child: Command) -> bool {
+    let output = child.output().unwrap();
+    match (output.status.code(), output.status.signal()) {
+        (Some(42), _) => true,
+        (_, Some(9)) => false,
+        other => panic!("the child ended with {other:?}:\n{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
