@@ -25,7 +25,7 @@ struct Cluster {
 
 impl Cluster {
     fn new(seed: u64, durable: &[bool]) -> Cluster {
-        let folder = |durable: &bool| durable.then(|| crate::folder_in_memory());
+        let folder = |durable: &bool| durable.then(crate::folder_in_memory);
         let folders: Vec<_> = durable.iter().map(folder).collect();
         let sim = Sim::new(seed, Faults::none());
         let mut cluster = Cluster { sim, servers: Vec::new(), folders };

@@ -41,7 +41,7 @@ impl Host {
         restore: Option<RestoreSource>,
         slice_bytes: usize,
     ) -> Host {
-        let folder = durable.then(|| crate::folder_in_memory());
+        let folder = durable.then(crate::folder_in_memory);
         let store = folder.as_ref().map_or_else(Store::memory, |at| Store::open_dir(at.path()).unwrap());
         let (never, addr) = (Duration::ZERO, "sim:0".to_owned());
         let mut host = Host {

@@ -36,7 +36,7 @@ impl Cluster {
             while self.keys().is_empty() {
                 self.sim.run(Duration::from_millis(10));
             }
-            self.folders.get_or_insert_with(|| crate::folder_in_memory());
+            self.folders.get_or_insert_with(crate::folder_in_memory);
         }
     }
 
