@@ -28,7 +28,7 @@ pub enum FileOwner {
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
-/// assert!(gannet_core::own_files::open(folder.path()).is_err(), "a folder is no regular file");
+/// assert!(gannet_core::own_files::open_regular(folder.path()).is_err(), "a folder is no regular file");
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///

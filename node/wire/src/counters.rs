@@ -126,7 +126,7 @@ pub const BUCKETS: usize = 36;
 /// The bucket of a time in nanoseconds.
 ///
 /// ```
-/// use gannet_wire::{BUCKETS, bucket};
+/// use gannet_wire::{BUCKETS, bucket_of_nanos};
 ///
 /// assert_eq!((bucket_of_nanos(1000), bucket_of_nanos(1024), bucket_of_nanos(1025)), (10, 10, 11));
 /// assert_eq!(bucket_of_nanos(u64::MAX), BUCKETS - 1);
@@ -139,7 +139,7 @@ pub fn bucket_of_nanos(nanos: u64) -> usize {
 /// A histogram at one moment: counts by [`bucket_of_nanos`], and the sum.
 ///
 /// ```
-/// use gannet_wire::{Buckets, bucket};
+/// use gannet_wire::{Buckets, bucket_of_nanos};
 ///
 /// let (mut all, mut one) = (Buckets::default(), Buckets::default());
 /// one.counts[bucket_of_nanos(1000)] += 1;

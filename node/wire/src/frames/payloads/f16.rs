@@ -64,7 +64,8 @@ pub fn widen_in_place(values: &mut [f32]) {
     }
 }
 
-/// Rounds each float to f16 and back. Floats that do not [fit] stay as they are. Doing it again changes nothing.
+/// Rounds each float to f16 and back. Floats that do not [fit](fit_f16) stay as they are. Doing it again changes
+/// nothing.
 pub fn round(values: &mut [f32]) {
     let mut block = [0u16; BLOCK];
     for values in values.chunks_mut(BLOCK) {
@@ -80,7 +81,7 @@ pub fn round(values: &mut [f32]) {
     }
 }
 
-/// The distance between two neighbouring f16 near a float that [fits](fit), and 1 divided by it.
+/// The distance between two neighbouring f16 near a float that [fits](fit_f16), and 1 divided by it.
 #[inline]
 fn f16_step(value: f32) -> (f32, f32) {
     // The exponent of a subnormal f16 is that of the smallest normal one. 10 bits follow the first one.
@@ -88,7 +89,7 @@ fn f16_step(value: f32) -> (f32, f32) {
     (f32::from_bits(exponent << 23), f32::from_bits((254 - exponent) << 23))
 }
 
-/// Rounds a float that [fits](fit) to one of its two neighbours in f16. `chance` is uniform below 2^24. The nearer
+/// Rounds a float that [fits](fit_f16) to one of its two neighbours in f16. `chance` is uniform below 2^24. The nearer
 /// neighbour is the more likely one, so that the mean over all chances is the float itself (stochastic rounding: Gupta
 /// and others, Deep Learning with Limited Numerical Precision, 2015).
 #[inline]
