@@ -221,7 +221,7 @@ fn libffm_and_ranking_files_are_read() {
         ("1 70000:3:1", "a field of at most 65535"),
         ("1 0:18446744073709551615:1", "expected field:id:value"),
         ("1 0:3:x", "expected a number after the colon"),
-        ("1 0:3:1:2", "expected field:id:value"),
+        ("1 0:3:1:2", "expected a number after the colon"),
     ] {
         let path = file(&folder, "bad.ffm", format!("1 0:3:1\n{text}\n"));
         let mut reader = Reader::open(&Data::new(&path), 7, Share::ALL).unwrap();

@@ -62,10 +62,10 @@ const STREAM: &[u8] = b"\xff\xff\xff\xff";
 impl TableFormat {
     /// The format of a file, by its first bytes. `None`: it is no regular file, or has another format.
     pub(crate) fn of(path: &str) -> Option<TableFormat> {
-        let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
         let mut head = Vec::new();
-        // Whoever reads the file reports an error.
-        File::open(path).ok().filter(|_| is_file)?.take(16).read_to_end(&mut head).ok()?;
+        // Opening a FIFO would wait. Whoever reads the file reports an error.
+        std::fs::metadata(path).ok().filter(|meta| meta.is_file())?;
+        File::open(path).ok()?.take(16).read_to_end(&mut head).ok()?;
         let named = |extensions: &[&str]| {
             extensions.iter().any(|extension| path.to_ascii_lowercase().ends_with(extension))
         };
