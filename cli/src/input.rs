@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::flags::{CountsName, FormatName, InputArgs, ScaleName};
-use gannet::train::{ColumnChoice, Counts, Data, Format, Labels, ScaleKind, TwoLabels, files};
+use gannet::train::{ColumnChoice, Counts, CsvForm, Data, Format, Labels, ScaleKind, TwoLabels, files};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -18,23 +18,31 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
     let format = match args.format {
         FormatName::Auto => Format::Auto,
         FormatName::Libsvm => Format::Libsvm,
+        FormatName::Libffm => Format::Libffm,
         FormatName::Csv => Format::Csv,
         FormatName::Criteo => Format::Criteo,
         FormatName::Vw => Format::Vw,
+        FormatName::Json => Format::Json,
+        FormatName::Parquet => Format::Parquet,
+        FormatName::Arrow => Format::Arrow,
     };
     let counts = counts(args);
     let columns = ColumnChoice {
         label: args.label.clone(),
         categorical: args.categorical.clone(),
         numeric: args.numeric.clone(),
+        ignored: args.ignore.clone(),
         only: false,
     };
+    let names = args.no_header.then(|| args.columns.clone());
+    let csv = CsvForm { delimiter: args.delimiter, names };
     let labels = args.positive.as_deref().map_or(Labels::Signs, |value| Labels::Two(two(value, None)));
     Ok(Data {
         labels,
         format,
         counts,
         columns,
+        csv,
         intercept,
         skip_bad_lines: args.skip_bad_lines,
         ..Data::of(files)

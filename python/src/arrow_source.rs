@@ -1,11 +1,10 @@
 //! Examples of any object with `__arrow_c_stream__`: a data frame, a table, a reader of record batches. A pass asks the
 //! object for a stream and takes one record batch after the other.
 
-use crate::arrow_columns::{Column, check};
+use arrow_array::RecordBatchReader;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Schema};
-use gannet::train::{Block, BlockPass, BlockSource, ColumnChoice, Columns, Labels, ReadError, TableRows};
+use gannet::train::{BatchRows, Block, BlockPass, BlockSource, Columns, ReadError, TableSettings};
 use pyo3::prelude::*;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,17 +15,6 @@ fn stream_of(object: &Bound<'_, PyAny>) -> PyResult<Result<RecordBatchStreamRead
     let address = (&raw mut stream).expose_provenance();
     object.py().import("gannet._arrow")?.getattr("move_stream")?.call1((object, address))?;
     Ok(RecordBatchStreamReader::try_new(stream))
-}
-
-/// What the columns of a table mean.
-#[derive(Clone, Debug)]
-pub struct TableSettings {
-    /// The roles of the columns.
-    pub choice: ColumnChoice,
-    /// The allowed labels.
-    pub labels: Labels,
-    /// Whether there may be no label column.
-    pub unlabelled: bool,
 }
 
 /// Methods of readers, which give their record batches once: of pyarrow and arro3, and of nanoarrow.
@@ -130,7 +118,8 @@ impl ArrowSource {
             Ok(stream) => stream,
             Err(error) => return Ok(Err(ReadError::Source { data: name, what: reason(&error) })),
         };
-        let columns = rows_of(&name, &settings, &stream.schema()).map(|rows| rows.columns().clone());
+        let rows = BatchRows::new(&name, &stream.schema(), &settings, false);
+        let columns = rows.map(|rows| rows.rows().columns().clone());
         passes.seen = Seen::of(&stream.schema(), look.is_none());
         passes.first = passes.is_once.then_some(stream);
         let passes = Arc::new(Mutex::new(passes));
@@ -178,18 +167,6 @@ fn reason(error: &ArrowError) -> String {
     }
 }
 
-/// The rows of a table with this schema.
-fn rows_of(name: &str, settings: &TableSettings, schema: &Schema) -> Result<TableRows, ReadError> {
-    let header = names_of(schema);
-    let TableSettings { choice, labels, unlabelled } = settings;
-    let rows = TableRows::new(name, &header, choice, *labels, *unlabelled)?;
-    for (field, role) in schema.fields().iter().zip(rows.roles()) {
-        let checked = check(field.name(), field.data_type(), role);
-        checked.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
-    }
-    Ok(rows)
-}
-
 impl BlockSource for ArrowSource {
     fn name(&self) -> String {
         self.name.clone()
@@ -197,9 +174,9 @@ impl BlockSource for ArrowSource {
 
     fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError> {
         let stream = self.stream()?;
-        let rows = rows_of(&self.name, &self.settings, &stream.schema())?;
+        let rows = BatchRows::new(&self.name, &stream.schema(), &self.settings, intercept)?;
         let (name, passes) = (self.name.clone(), self.passes.clone());
-        Ok(Box::new(ArrowPass { name, passes, stream: Some(stream), rows, intercept, batch: None, read: 0 }))
+        Ok(Box::new(ArrowPass { name, passes, stream: Some(stream), rows, read: 0 }))
     }
 }
 
@@ -209,18 +186,9 @@ struct ArrowPass {
     passes: Arc<Mutex<Passes>>,
     /// `None`: it has ended.
     stream: Option<RecordBatchStreamReader>,
-    rows: TableRows,
-    intercept: bool,
-    batch: Option<ReadBatch>,
+    rows: BatchRows,
     /// Rows so far.
     read: u64,
-}
-
-/// A record batch, and how far it was read.
-struct ReadBatch {
-    columns: Vec<Column>,
-    rows: usize,
-    next: usize,
 }
 
 impl ArrowPass {
@@ -232,7 +200,7 @@ impl ArrowPass {
     /// Takes the next record batch. This thread does not hold the GIL: a stream that needs Python takes it itself.
     fn pull(&mut self) -> Result<bool, ReadError> {
         // Freed first: memory has one record batch at a time.
-        self.batch = None;
+        self.rows.end();
         let Some(stream) = &mut self.stream else { return Ok(false) };
         let Some(batch) = stream.next() else {
             self.stream = None;
@@ -240,13 +208,7 @@ impl ArrowPass {
             return Ok(false);
         };
         let batch = batch.map_err(|error| self.failed(&error))?;
-        self.batch = Some(ReadBatch { columns: self.columns(&batch)?, rows: batch.num_rows(), next: 0 });
-        Ok(true)
-    }
-
-    fn columns(&self, batch: &RecordBatch) -> Result<Vec<Column>, ReadError> {
-        let arrays = batch.columns().iter().zip(self.rows.roles()).enumerate();
-        arrays.filter_map(|(at, (array, role))| Column::of(at, role, array).transpose()).collect()
+        self.rows.begin(&batch).map(|()| true)
     }
 
     /// Every pass must have as many rows as the first.
@@ -269,32 +231,16 @@ impl BlockPass for ArrowPass {
     fn next(&mut self, most: usize, mut block: Option<&mut Block>) -> Result<usize, ReadError> {
         let mut done = 0;
         while done < most {
-            let Some(batch) = self.batch.as_mut().filter(|batch| batch.next < batch.rows) else {
-                if self.pull()? {
-                    continue;
+            if self.rows.is_at_end() {
+                if !self.pull()? {
+                    break;
                 }
-                break;
-            };
-            let (from, left) = (batch.next, (batch.rows - batch.next).min(most - done));
-            let count = match block.as_deref_mut() {
-                Some(block) => {
-                    let count = left.min(self.rows.space(block));
-                    let labels = self.rows.labels();
-                    self.rows.append(block, count, self.intercept, |new| {
-                        let mut columns = batch.columns.iter();
-                        columns.try_for_each(|column| column.fill(from..from + count, labels, new))
-                    })?;
-                    count
-                }
-                None => {
-                    self.rows.skip(left);
-                    left
-                }
-            };
+                continue;
+            }
+            let count = self.rows.take(most - done, block.as_deref_mut())?;
             if count == 0 {
                 break;
             }
-            batch.next += count;
             done += count;
             self.read += count as u64;
         }

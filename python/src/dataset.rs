@@ -1,12 +1,12 @@
 //! Data sets: files, rows in memory, tables of other programs. Each is a `Data` of the train crate, which its readers
 //! and trainings take.
 
-use crate::arrow_source::{ArrowSource, TableSettings};
+use crate::arrow_source::ArrowSource;
 use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
-    BlockSource, ColumnChoice, Columns, CsrRows, Data, Format, Labels, ReadError, Reader, Share, TwoLabels,
-    files,
+    BlockSource, ColumnChoice, Columns, CsrRows, Data, Format, Labels, ReadError, Reader, Share,
+    TableSettings, TwoLabels, files,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -31,28 +31,25 @@ impl ReadSettings {
     fn format(&self) -> Result<Format, CallFailure> {
         Ok(match &*self.format {
             "auto" => Format::Auto,
-            "libsvm" => Format::Libsvm,
-            "csv" => Format::Csv,
-            "criteo" => Format::Criteo,
-            "vw" => Format::Vw,
-            other => {
-                let text = format!(
-                    "format is {other:?}; \"auto\", \"libsvm\", \"csv\", \"criteo\" or \"vw\" is wanted"
-                );
-                return Err(CallFailure::input(text));
-            }
+            other => Format::of_name(other).ok_or_else(|| {
+                CallFailure::input(format!(
+                    "format is {other:?}; \"auto\", \"libsvm\", \"libffm\", \"csv\", \"json\", \"parquet\", \"arrow\", \
+                     \"criteo\" or \"vw\" is wanted"
+                ))
+            })?,
         })
     }
 
     fn table(&self) -> TableSettings {
         let (label, categorical) = (self.label.clone(), self.categorical.clone());
-        let choice = ColumnChoice { label, categorical, numeric: self.numeric.clone(), only: false };
+        let choice =
+            ColumnChoice { label, categorical, numeric: self.numeric.clone(), ..ColumnChoice::default() };
         let labels = match (&*self.labels, &self.positive) {
             ("binary", Some(positive)) => Labels::Two(TwoLabels::new(positive, None)),
             ("binary", None) => Labels::Signs,
             _ => Labels::Numbers,
         };
-        TableSettings { choice, labels, unlabelled: self.labels == "none" }
+        TableSettings { choice, scale: Default::default(), labels, unlabelled: self.labels == "none" }
     }
 }
 

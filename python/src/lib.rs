@@ -6,11 +6,10 @@
 //! (table.rs). A numpy array can also show the rows of a pull where they are (rows.rs).
 //!
 //! A data set (dataset.rs) is what the readers of the train crate read: files, a matrix, or the record batches of a
-//! Python object (arrow_source.rs, arrow_columns.rs). A thread reads its batches ahead (batches.rs).
+//! Python object (arrow_source.rs). A thread reads its batches ahead (batches.rs).
 #![deny(unsafe_code)]
 
 mod ahead;
-mod arrow_columns;
 mod arrow_source;
 mod batch;
 mod batches;

@@ -22,7 +22,7 @@ pub use read::block_source::{BlockPass, BlockSource, CsrRows};
 pub use read::bytes::files::files;
 pub use read::bytes::stop_flag::StopFlag;
 pub use read::bytes::stream::ReadPosition;
-pub use read::data::{Data, DetectedFile, Format, Share};
+pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::formats::columns::{ColumnChoice, Columns, Role};
 pub use read::formats::criteo::Counts;
@@ -36,6 +36,8 @@ pub use read::splits::scheduled_splits::{Scheduled, plan_files};
 pub use read::splits::split::{FileFingerprint, Split, Splits, TextSource};
 pub use read::survey::{ColumnSurvey, Survey};
 pub use read::table_rows::{NewRows, TableRows};
+#[cfg(feature = "arrow")]
+pub use read::tables::record_batches::{BatchRows, TableSettings};
 
 // Batches.
 pub use batch::dedup::{Dedup, NO_LINK};

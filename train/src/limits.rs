@@ -16,6 +16,11 @@ pub const LINE_BYTES_MAX: usize = 16 << 20;
 pub const FEATURES_PER_EXAMPLE_MAX: usize = 1 << 18;
 /// Most columns of a CSV file.
 pub const COLUMNS_MAX: usize = 1 << 14;
+/// Rows of a table file that are decoded at once.
+#[cfg(feature = "parquet")]
+pub const TABLE_ROWS: usize = 4096;
+/// Objects inside each other in a line of JSON.
+pub const JSON_DEPTH_MAX: usize = 16;
 /// How often a worker shows the servers that it lives while it waits for the source of its splits.
 pub const IN_TOUCH_EVERY: Duration = Duration::from_millis(50);
 /// Examples of a batch.

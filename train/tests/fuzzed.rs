@@ -59,6 +59,56 @@ const VW: &[&str] = &[
     "1e39 ",
     "\n1 |",
 ];
+const LIBFFM: &[&str] = &[
+    "1 ",
+    "0 ",
+    "-1 ",
+    "0:7:1 ",
+    "3:12:0.5 ",
+    "65535:9:1e-3 ",
+    "65536:1:1 ",
+    "1:8:",
+    "2:18446744073709551615:1 ",
+    "1:2 ",
+    "#",
+    " ",
+    "\t",
+    "\r\n",
+    "\n",
+    "\n1 ",
+    "nan",
+    ":",
+];
+const JSON: &[&str] = &[
+    "{",
+    "}",
+    "{\"label\":1,",
+    "{\"label\":0}",
+    "\"a\":",
+    "\"b\":",
+    "\"x\"",
+    "\"\\u00e9\"",
+    "\"\\n\\\"\"",
+    "1",
+    "-2.5e3",
+    "1e999",
+    "true",
+    "null",
+    "[",
+    "]",
+    "[1,\"y\",null]",
+    "{\"c\":2}",
+    ",",
+    ":",
+    " ",
+    "\n",
+    "\r\n",
+    "\u{e9}",
+    "\\",
+    "\"",
+    "{\"label\":1,\"a\":\"x\",\"b\":[1,2]}\n",
+    "\"\\ud800\"",
+];
 const CSV: &[&str] = &[
     "1,",
     "0,",
@@ -129,6 +179,16 @@ fn feed(words: &[&str], entry: impl Fn(&[u8])) -> u64 {
 #[test]
 fn libsvm_lines() {
     assert!(feed(LIBSVM, entries::libsvm) > 100);
+}
+
+#[test]
+fn libffm_lines() {
+    assert!(feed(LIBFFM, entries::libffm) > 100);
+}
+
+#[test]
+fn json_lines() {
+    assert!(feed(JSON, entries::json) > 100);
 }
 
 #[test]

@@ -9,12 +9,20 @@ pub enum FormatName {
     Auto,
     /// `label id:value ...`
     Libsvm,
+    /// `label field:id:value ...`
+    Libffm,
     /// Comma-separated (or .tsv) with a header line.
     Csv,
     /// Criteo's click logs: a label, 13 numbers and 26 categories by tabs, without a header.
     Criteo,
     /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
     Vw,
+    /// JSON lines: an object a line, whose names are columns.
+    Json,
+    /// Files of Parquet.
+    Parquet,
+    /// Files of Arrow (IPC, Feather).
+    Arrow,
 }
 
 /// How the numbers of Criteo's logs are used.
@@ -39,6 +47,15 @@ pub enum ScaleName {
     Log,
 }
 
+/// Parses `--delimiter`.
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        b"tab" | b"\\t" => Ok(b'\t'),
+        &[byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(byte),
+        _ => Err("it must be one ASCII character that is no quote and no line break, or `tab`".into()),
+    }
+}
+
 /// How DATA is read.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Data")]
@@ -55,6 +72,18 @@ pub struct InputArgs {
     /// CSV: columns whose values are numbers.
     #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
     pub numeric: Vec<String>,
+    /// CSV: columns that are left out, besides those without a name, such as the index that pandas writes.
+    #[arg(long, value_name = "E,F,..", value_delimiter = ',')]
+    pub ignore: Vec<String>,
+    /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
+    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    pub delimiter: Option<u8>,
+    /// CSV: the files have no header. Their columns are called 1, 2, 3, .. or as --columns says.
+    #[arg(long)]
+    pub no_header: bool,
+    /// CSV: the names of all columns of files without a header, in order.
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',', requires = "no_header")]
+    pub columns: Vec<String>,
     /// CSV: scale numbers. The numbers are those of --numeric columns. standard and minmax read the data once before
     /// the training. The model stores the scale. Default: none.
     #[arg(long, value_enum, value_name = "HOW")]

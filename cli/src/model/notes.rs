@@ -50,6 +50,10 @@ impl Notes<'_> {
             writer.note("label", columns.label.as_deref().unwrap_or_default());
             writer.note("categorical", &columns.categorical.join("\n"));
             writer.note("numeric", &columns.numeric.join("\n"));
+            if columns.others {
+                writer.note("others", "1");
+                writer.note("ignored", &columns.ignored.join("\n"));
+            }
             self.write_scale(writer, &columns.scale);
         }
         if let Some(two) = input::known_two() {

@@ -35,19 +35,17 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         label: checkpoint.note("label").filter(|s| !s.is_empty()).map(String::from),
         categorical: list("categorical"),
         numeric: list("numeric"),
+        ignored: list("ignored"),
         scale: scale(checkpoint),
+        others: checkpoint.note("others") == Some("1"),
+        nameless: Vec::new(),
     });
-    let format = match checkpoint.note("format") {
-        Some("libsvm") | None => Format::Libsvm,
-        Some("csv" | "tsv") => Format::Csv,
-        Some("criteo") => Format::Criteo,
-        Some("vw") => Format::Vw,
-        Some(other) => {
-            return Err(Failure::input(format!(
-                "{}: was trained on {other}, a format that this version of gannet does not know; use the version that wrote it",
-                folder.display()
-            )));
-        }
+    let format = checkpoint.note("format").unwrap_or("libsvm");
+    let Some(format) = Format::of_name(format) else {
+        return Err(Failure::input(format!(
+            "{}: was trained on {format}, a format that this version of gannet does not know; use the version that wrote it",
+            folder.display()
+        )));
     };
     let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
     let intercept = checkpoint.note("intercept") != Some("0");
@@ -68,9 +66,13 @@ impl DataReading {
     pub fn format_name(&self) -> &'static str {
         match self.format {
             Format::Auto | Format::Libsvm => "libsvm",
+            Format::Libffm => "libffm",
             Format::Csv => "csv",
             Format::Criteo => "criteo",
             Format::Vw => "vw",
+            Format::Json => "json",
+            Format::Parquet => "parquet",
+            Format::Arrow => "arrow",
         }
     }
 
@@ -85,15 +87,14 @@ impl DataReading {
         let was = |what: &str| {
             Err(Failure::input(format!("the model in {model} was trained on {what}; leave the flag out")))
         };
-        if data.format != Format::Auto && data.format != self.format {
+        if data.format != Format::Auto && !data.format.is_like(self.format) {
             return was(&format!("{} and --format says {}", in_words(&self.format), in_words(&data.format)));
         }
         if args.input.criteo_counts.is_some() && data.counts != self.counts {
             return was(&format!("--criteo-counts {}", in_words(&self.counts)));
         }
         self.same_columns(data, &args.input, &model.to_string())?;
-        self.same_format(data, &model.to_string())?;
-        (data.format, data.counts) = (self.format, self.counts);
+        (data.format, data.counts) = (self.same_format(data, &model.to_string())?, self.counts);
         if let Some(columns) = &self.columns {
             let label = data.columns.label.take().or_else(|| columns.label.clone());
             data.columns = ColumnChoice { label, ..columns.into() };
@@ -143,24 +144,25 @@ impl DataReading {
         Ok(())
     }
 
-    /// Refuses data that clearly has another format.
-    fn same_format(&self, data: &Data, model: &str) -> Result<(), Failure> {
+    /// The format of the data. Refuses one in which the features of the model mean nothing.
+    fn same_format(&self, data: &Data, model: &str) -> Result<Format, Failure> {
         if data.format != Format::Auto {
-            return Ok(());
+            return Ok(data.format);
         }
         // Data whose format its first line does not show is read in the model's format.
         let Ok(Some(found)) = Reader::look(&Data { columns: ColumnChoice::default(), ..data.clone() }) else {
-            return Ok(());
+            return Ok(self.format);
         };
-        let (format, own) = (if found.format == "tsv" { "csv" } else { found.format }, self.format_name());
-        if format != own {
+        let own = self.format_name();
+        let format = Format::of_name(found.format).unwrap_or(self.format);
+        if !format.is_like(self.format) {
             return Err(Failure::input(format!(
-                "{} is {format}, and the model in {model} was trained on {own}: the features of one mean nothing in \
+                "{} is {}, and the model in {model} was trained on {own}: the features of one mean nothing in \
                  the other; score {own}, or say --format {own} if it is that",
-                found.file
+                found.file, found.format
             )));
         }
-        Ok(())
+        Ok(format)
     }
 
     /// Sets the labels that the model was trained on.

@@ -13,7 +13,7 @@ use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
-use gannet::train::{BackendError, DetectedFile, RowSink, StartRows};
+use gannet::train::{BackendError, DetectedFile, Format, RowSink, StartRows};
 use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,8 +90,8 @@ pub fn same_data(
     folder: &Path,
     found: &DetectedFile,
 ) -> Result<(), Failure> {
-    let format = if found.format == "tsv" { "csv" } else { found.format };
-    if format != reading.format_name() {
+    let format = found.format;
+    if !Format::of_name(format).is_some_and(|format| format.is_like(reading.format)) {
         let requested = format!("{format} ({})", found.file);
         return Err(differs(folder, "format", reading.format_name(), &requested));
     }

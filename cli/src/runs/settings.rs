@@ -190,6 +190,13 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         RunSetting::new("--label", or_none(input.label.as_ref())),
         list("--categorical", &input.categorical),
         list("--numeric", &input.numeric),
+        list("--ignore", &input.ignore),
+        RunSetting::new(
+            "--delimiter",
+            input.delimiter.map_or("none".into(), |byte| char::from(byte).to_string()),
+        ),
+        RunSetting::new("--no-header", yes_or_no(input.no_header)),
+        list("--columns", &input.columns),
         RunSetting::new(
             "--criteo-counts",
             input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),

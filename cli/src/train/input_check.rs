@@ -71,13 +71,14 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: 
 /// Refuses flags that name columns, if the files have none.
 fn fits(args: &TrainArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
     let (input, file, format) = (&args.input, &found.file, found.format);
-    let names_columns = input.label.is_some() || !input.categorical.is_empty() || !input.numeric.is_empty();
+    let named = [&input.categorical, &input.numeric, &input.ignore];
+    let names_columns = input.label.is_some() || named.iter().any(|names| !names.is_empty());
     let text = match (&found.columns, requested) {
         (None, _) if names_columns => format!(
-            "{file}: --label, --categorical and --numeric name columns of a CSV file; this one is {format}"
+            "{file}: --label, --categorical, --numeric and --ignore name columns; this file has none: it is {format}"
         ),
         (None, Some(kind)) => format!(
-            "{file}: --scale {} scales the --numeric columns of a CSV file; this one is {format}: scale its values \
+            "{file}: --scale {} scales columns of numbers; this file has none: it is {format}; scale its values \
              when it is made",
             kind.name()
         ),
@@ -116,11 +117,28 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     }
     let how = if scale == ScaleKind::None { String::new() } else { format!(", --scale {}", scale.name()) };
     let numbers = columns.numeric.iter().map(|name| format!("{name}: number{how}"));
-    let categories = columns.categorical.iter().map(|name| format!("{name}: category"));
+    // JSON lines have no header: their columns are those of the first lines.
+    let named = |name: &&String| {
+        !columns.numeric.contains(name)
+            && !columns.ignored.contains(name)
+            && columns.label.as_ref() != Some(*name)
+    };
+    let categorical: Vec<String> = match columns.others {
+        true => survey.columns.iter().map(|column| &column.name).filter(named).cloned().collect(),
+        false => columns.categorical.clone(),
+    };
+    let categories = categorical.iter().map(|name| format!("{name}: category"));
     let label = columns.label.as_deref().unwrap_or("(none)");
     notice!("gannet: columns: label {label}; {}", first_few(numbers.chain(categories).collect(), "; "));
+    if let Some(first) = columns.nameless.first() {
+        notice!(
+            "gannet: left out, because it has no name: {}; such a column is mostly the index that pandas writes; to \
+             learn from it: --categorical or --numeric {first:?}",
+            first_few(columns.nameless.clone(), ", "),
+        );
+    }
     let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
-    let numeric: Vec<String> = columns.categorical.iter().filter(looks).cloned().collect();
+    let numeric: Vec<String> = categorical.iter().filter(looks).cloned().collect();
     if let Some(first) = numeric.first() {
         let flag = if numeric.len() > COLUMNS_SHOWN { format!("{first},..") } else { numeric.join(",") };
         notice!(

@@ -16,6 +16,7 @@ use crate::read::formats::format::LineReader;
 use crate::read::reader::Reader;
 use crate::read::splits::remote_data::{self, FileHeads};
 use crate::read::splits::split::{FileFingerprint, Split, Splits};
+use crate::read::splits::split_file::SplitFiles;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -80,14 +81,15 @@ impl SplitQueue {
         batch: usize,
         split: &Split,
         position: &ReadPosition,
-        heads: &mut FileHeads,
+        open: &mut OpenFiles,
     ) -> Result<Option<Reader>, ReadError> {
         if let Some(texts) = self.source.texts() {
-            let reader = remote_data::reader(data, batch, split, position, (texts, heads));
+            let reader = remote_data::reader(data, batch, split, position, (texts, &mut open.remote));
             return reader.map_err(|error| self.failed(error));
         }
         self.check(&data.files[split.file], split.file)?;
-        Reader::of_split(data, batch, split, self.files[split.file].packed, position)
+        let packed = self.files[split.file].packed;
+        Reader::of_split(data, batch, split, packed, position, &mut open.here)
     }
 
     /// The error of a split that cannot be read. An error of the data server takes precedence.
@@ -104,7 +106,15 @@ enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
     /// Splits from a source, and the split that is being read.
-    Splits(SplitQueue, ReadPosition, FileHeads, Option<(Split, Box<Reader>)>),
+    Splits(SplitQueue, ReadPosition, OpenFiles, Option<(Split, Box<Reader>)>),
+}
+
+/// The file of the last split.
+#[derive(Default)]
+struct OpenFiles {
+    here: SplitFiles,
+    /// At a client that sends data.
+    remote: FileHeads,
 }
 
 /// What the reader learned about the data.
@@ -180,7 +190,7 @@ impl BatchMaker {
             (_, None) => unreachable!("remote data comes in splits"),
             (_, Some(queue)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
-                BatchSource::Splits(queue.clone(), position, FileHeads::default(), None)
+                BatchSource::Splits(queue.clone(), position, OpenFiles::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
@@ -257,7 +267,7 @@ impl BatchMaker {
 
     /// Reads the next batch of the current split or of the next one. The end of a split is an empty batch.
     fn of_splits(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let BatchSource::Splits(queue, position, heads, current) = &mut self.source else {
+        let BatchSource::Splits(queue, position, open, current) = &mut self.source else {
             return Ok(false);
         };
         let ReadPlan { data, batch: examples, parsers, .. } = &self.plan;
@@ -271,7 +281,7 @@ impl BatchMaker {
                 self.reading.begin(Some(split.file));
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
-                match queue.open(&data, *examples, &split, position, heads)? {
+                match queue.open(&data, *examples, &split, position, open)? {
                     Some(reader) => *current = Some((split, Box::new(reader.with_parsers(*parsers)?))),
                     None => queue.source.done(split.index, 0).map_err(ReadError::Splits)?,
                 }

@@ -39,6 +39,8 @@ pub(crate) struct SourceBlocks {
     share: Share,
     next_batch: u64,
     examples: u64,
+    /// Whether the pass may have no examples.
+    may_be_empty: bool,
 }
 
 impl SourceBlocks {
@@ -48,8 +50,28 @@ impl SourceBlocks {
         batch: usize,
         share: Share,
     ) -> Result<SourceBlocks, ReadError> {
-        let (pass, name) = (source.pass(intercept)?, source.name());
-        Ok(SourceBlocks { pass, name, batch, share, next_batch: 0, examples: 0 })
+        Ok(SourceBlocks::of(source.pass(intercept)?, source.name(), batch, share, false))
+    }
+
+    /// The batches of a pass.
+    pub(crate) fn of(
+        pass: Box<dyn BlockPass>,
+        name: String,
+        batch: usize,
+        share: Share,
+        may_be_empty: bool,
+    ) -> SourceBlocks {
+        SourceBlocks { pass, name, batch, share, next_batch: 0, examples: 0, may_be_empty }
+    }
+
+    /// Skips so many batches.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn skip(&mut self, batches: u64) -> Result<(), ReadError> {
+        for _ in 0..batches {
+            self.examples += self.pass.next(self.batch, None)? as u64;
+            self.next_batch += 1;
+        }
+        Ok(())
     }
 
     /// As [`Reader::next`](crate::Reader::next).
@@ -62,7 +84,7 @@ impl SourceBlocks {
             self.examples += count as u64;
             if count == 0 {
                 let empty = || ReadError::Empty { file: self.name.clone() };
-                return if self.examples == 0 { Err(empty()) } else { Ok(false) };
+                return if self.examples == 0 && !self.may_be_empty { Err(empty()) } else { Ok(false) };
             }
             if mine {
                 return Ok(true);

@@ -12,18 +12,63 @@ use std::sync::Arc;
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// By the extension (.csv, .tsv, .svm, .libsvm, .svmlight, .vw, each also with .gz or .zst), else by the first
-    /// line. Criteo's logs are recognised by the first line under any name.
+    /// By the extension (.csv, .tsv, .jsonl, .ndjson, .svm, .libsvm, .svmlight, .ffm, .libffm, .vw, each also with .gz or .zst), else by the first
+    /// line. Criteo's logs are recognised by the first line under any name, Parquet and Arrow by the first bytes.
     #[default]
     Auto,
     /// `label id:value ...`
     Libsvm,
+    /// `label field:id:value ...`
+    Libffm,
     /// A header and rows, with commas; or with tabs when the name ends in .tsv or the header has tabs and no comma.
     Csv,
     /// Criteo's click logs: `label`, 13 numbers and 26 hashed categories, with tabs and without a header.
     Criteo,
     /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
     Vw,
+    /// JSON lines: an object a line.
+    Json,
+    /// Files of Parquet.
+    Parquet,
+    /// Files of Arrow: record batches with or without a list of them.
+    Arrow,
+}
+
+impl Format {
+    /// Whether the format has columns: a model that was trained on one such format reads all of them.
+    pub fn has_columns(self) -> bool {
+        matches!(self, Format::Csv | Format::Json | Format::Parquet | Format::Arrow)
+    }
+
+    /// The format with this name, as in [`DetectedFile::format`].
+    pub fn of_name(name: &str) -> Option<Format> {
+        Some(match name {
+            "libsvm" => Format::Libsvm,
+            "libffm" => Format::Libffm,
+            "csv" | "tsv" => Format::Csv,
+            "json" => Format::Json,
+            "criteo" => Format::Criteo,
+            "vw" => Format::Vw,
+            "parquet" => Format::Parquet,
+            "arrow" => Format::Arrow,
+            _ => return None,
+        })
+    }
+
+    /// Whether data of both formats has the same features.
+    pub fn is_like(self, other: Format) -> bool {
+        self == other || (self.has_columns() && other.has_columns())
+    }
+}
+
+/// The form of CSV files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsvForm {
+    /// What separates fields: an ASCII byte that is no quote and no line break. `None`: a comma, or a tab where
+    /// [`Format::Csv`] says so.
+    pub delimiter: Option<u8>,
+    /// The names of the columns, if the files have no header. Empty names: 1, 2, 3, ...
+    pub names: Option<Vec<String>>,
 }
 
 /// A share of the batches: worker `worker` of `workers`.
@@ -45,9 +90,9 @@ impl Share {
 pub struct DetectedFile {
     /// The file's name.
     pub file: String,
-    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo" or "vw".
     pub format: &'static str,
-    /// The columns of a CSV file.
+    /// The columns of a CSV file or of JSON lines.
     pub columns: Option<Columns>,
 }
 
@@ -60,6 +105,8 @@ pub struct Data {
     pub format: Format,
     /// The columns of CSV files.
     pub columns: ColumnChoice,
+    /// The form of CSV files.
+    pub csv: CsvForm,
     /// The scaling of the numbers of CSV files.
     pub scale: Scale,
     /// The features that the numbers of Criteo's logs become.
@@ -91,6 +138,7 @@ impl Data {
             files,
             format: Format::Auto,
             columns: ColumnChoice::default(),
+            csv: CsvForm::default(),
             scale: Scale::default(),
             counts: Counts::default(),
             labels: Labels::default(),

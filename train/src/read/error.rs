@@ -183,6 +183,42 @@ pub enum ReadError {
         /// Its line, from 1.
         line: u64,
     },
+    /// A quoted field of CSV is too long.
+    #[error(
+        "{file}:{line}: a field that begins with a quote does not end within {LINE_BYTES_MAX} bytes; give it its closing quote"
+    )]
+    QuoteTooLong {
+        /// The file.
+        file: String,
+        /// The line where its record begins, from 1.
+        line: u64,
+    },
+    /// A file of a table is damaged.
+    #[error("{file}: {part} cannot be read: {why}; fetch or write the file again")]
+    Table {
+        /// The file.
+        file: String,
+        /// The row group or the record batch, and the column if it is known.
+        part: String,
+        /// The decoder's error.
+        why: String,
+    },
+    /// A file is not one of a table, as others are.
+    #[error("{file}: is not a file of {expected}; such data must be files, of one format")]
+    NotTable {
+        /// The file.
+        file: String,
+        /// The format that was expected.
+        expected: &'static str,
+    },
+    /// The file is one JSON array.
+    #[error(
+        "{file}: is a JSON array; JSON lines have an object a line: jq -c '.[]' {file} > a new file, and name that"
+    )]
+    JsonArray {
+        /// The file.
+        file: String,
+    },
     /// A line is not an example.
     #[error("{0}; correct the line, or skip such lines with --skip-bad-lines N")]
     BadLine(BadLine),
@@ -340,12 +376,12 @@ impl BadLines {
         self.first.extend(other.first.iter().take(free).cloned());
     }
 
-    /// Adds one.
+    /// Adds one, which a quote may have made a record of several lines.
     ///
     /// # Errors
-    /// It is one more than `allowed`.
-    pub(crate) fn add(&mut self, bad: BadLine, allowed: u64) -> Result<(), ReadError> {
-        self.count += 1;
+    /// They are more than `allowed`.
+    pub(crate) fn add(&mut self, bad: BadLine, lines: u64, allowed: u64) -> Result<(), ReadError> {
+        self.count += lines;
         if allowed == 0 {
             return Err(ReadError::BadLine(bad));
         }

@@ -16,3 +16,5 @@ pub(crate) mod reader;
 pub(crate) mod splits;
 pub(crate) mod survey;
 pub(crate) mod table_rows;
+#[cfg(feature = "arrow")]
+pub(crate) mod tables;

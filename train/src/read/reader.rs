@@ -5,13 +5,16 @@ use crate::read::block::Block;
 use crate::read::block_source::SourceBlocks;
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::ReadPosition;
-use crate::read::data::{Data, DetectedFile, Share};
+use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
 use crate::read::lines::line_blocks::LineBlocks;
 use crate::read::lines::parsers::ParsedBlocks;
 use crate::read::splits::split::Split;
+use crate::read::splits::split_file::SplitFiles;
+#[cfg(feature = "parquet")]
+use crate::read::tables::table_blocks::{self, TableBlocks};
 use std::io::Read;
 
 /// What data that is not in files is called where a format is expected.
@@ -33,6 +36,9 @@ enum Blocks {
     Parsed(Box<ParsedBlocks>, Option<Columns>),
     /// A source of the program.
     Source(SourceBlocks),
+    /// Files of tables.
+    #[cfg(feature = "parquet")]
+    Table(Box<TableBlocks>),
 }
 
 impl Reader {
@@ -50,6 +56,12 @@ impl Reader {
     /// A file cannot be read, all files are empty, the first one's format is unknown, columns are missing, or `batch`
     /// or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
+        #[cfg(feature = "parquet")]
+        if table_blocks::is_of(data) {
+            LineBlocks::check_limits(batch, share)?;
+            return TableBlocks::open(data, batch, share)
+                .map(|table| Reader::of(Blocks::Table(Box::new(table))));
+        }
         let Some(source) = &data.source else {
             return LineBlocks::open(data, batch, share).map(Reader::of_lines);
         };
@@ -97,8 +109,14 @@ impl Reader {
         split: &Split,
         packed: bool,
         position: &ReadPosition,
+        files: &mut SplitFiles,
     ) -> Result<Option<Reader>, ReadError> {
-        Ok(LineBlocks::of_split(data, batch, split, packed, position)?.map(Reader::of_lines))
+        #[cfg(feature = "parquet")]
+        if table_blocks::is_of(data) {
+            let table = TableBlocks::of_split(data, batch, split, position)?;
+            return Ok(table.map(|table| Reader::of(Blocks::Table(Box::new(table)))));
+        }
+        Ok(LineBlocks::of_split(data, batch, split, packed, position, files)?.map(Reader::of_lines))
     }
 
     /// As [`LineBlocks::of_text`].
@@ -129,6 +147,8 @@ impl Reader {
     pub fn look(data: &Data) -> Result<Option<DetectedFile>, ReadError> {
         match &data.source {
             Some(source) => Ok(Some(DetectedFile { file: source.name(), format: MEMORY, columns: None })),
+            #[cfg(feature = "parquet")]
+            None if table_blocks::is_of(data) => table_blocks::look(data),
             None => LineBlocks::look(data),
         }
     }
@@ -155,9 +175,12 @@ impl Reader {
     /// The test set has another format, or cannot be read.
     pub fn alike(test: &Data, data: &Data, format: &'static str) -> Result<Option<DetectedFile>, ReadError> {
         let found = Reader::look(test)?;
-        let family = |format: &'static str| if format == "tsv" { "csv" } else { format };
+        let is_like = |other: &str| match (Format::of_name(other), Format::of_name(format)) {
+            (Some(one), Some(other)) => one.is_like(other),
+            _ => other == format,
+        };
         match &found {
-            Some(DetectedFile { file, format: other, .. }) if family(other) != family(format) => {
+            Some(DetectedFile { file, format: other, .. }) if !is_like(other) => {
                 let (test, data) = (file.clone(), data.name());
                 Err(ReadError::TestDiffers { test, test_format: other, data, format })
             }
@@ -174,6 +197,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.next(block),
             Blocks::Parsed(parsed, _) => parsed.next(block),
             Blocks::Source(source) => source.next(block),
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => table.blocks().next(block),
         }
     }
 
@@ -183,6 +208,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.next_batch(),
             Blocks::Parsed(parsed, _) => parsed.next_batch(),
             Blocks::Source(source) => source.next_batch(),
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => table.counts().next_batch(),
         }
     }
 
@@ -202,6 +229,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.data_lines(),
             Blocks::Parsed(parsed, _) => parsed.data_lines(),
             Blocks::Source(source) => source.examples(),
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => table.counts().examples(),
         }
     }
 
@@ -211,6 +240,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.position(),
             Blocks::Parsed(parsed, _) => parsed.position(),
             Blocks::Source(_) => &self.position,
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => table.position(),
         }
     }
 
@@ -220,6 +251,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.bad_lines(),
             Blocks::Parsed(parsed, _) => parsed.bad_lines(),
             Blocks::Source(_) => &self.bad,
+            #[cfg(feature = "parquet")]
+            Blocks::Table(_) => &self.bad,
         }
     }
 
@@ -229,6 +262,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.columns(),
             Blocks::Parsed(_, columns) => columns.as_ref(),
             Blocks::Source(_) => None,
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => Some(table.columns()),
         }
     }
 
@@ -238,6 +273,8 @@ impl Reader {
             Blocks::Lines(lines) => lines.format(),
             Blocks::Parsed(parsed, _) => parsed.format(),
             Blocks::Source(_) => MEMORY,
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => table.format(),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Surveys the columns of CSV files before the training: their values, and the numbers that scaling needs.
+//! Surveys the columns of CSV files and of JSON lines before the training: their values, and the numbers that scaling needs.
 
+use crate::limits::COLUMNS_MAX;
 use crate::read::block::Block;
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
@@ -7,10 +8,13 @@ use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::csv;
 use crate::read::formats::format::LineReader;
-use crate::read::formats::libsvm;
+use crate::read::formats::json::Json;
 use crate::read::formats::number::parse_float;
 use crate::read::formats::scale::{Scale, ScaleKind, ScaledColumn};
+#[cfg(feature = "parquet")]
+use crate::read::tables::table_blocks;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// The most different values of a column that are counted.
 const DISTINCT_MAX: usize = 64;
@@ -89,6 +93,16 @@ impl Survey {
             data.must_be_files("--scale, which looks at all numbers first,")?;
         }
         let mut survey = Survey::default();
+        #[cfg(feature = "parquet")]
+        if table_blocks::is_of(data) {
+            survey.lines.0 = table_blocks::texts(data, first_lines.unwrap_or(u64::MAX), |name, text| {
+                let place = survey.place(name);
+                if let Some(column) = survey.columns.get_mut(place) {
+                    column.add(text);
+                }
+            })?;
+            return Ok(survey);
+        }
         for path in &data.files {
             let io = |source| ReadError::Io { file: path.clone(), source };
             let stream = Stream::open(path, ReadPosition::default().read, &data.stop).map_err(io)?;
@@ -103,33 +117,55 @@ impl Survey {
     }
 
     fn look(&mut self, source: &mut Source, kind: &mut LineReader, most: u64) -> Result<(), ReadError> {
-        let LineReader::Csv(records, _) = kind else { return Ok(()) };
         // Files of one data set may have their columns in different orders.
-        let mut places = Vec::new();
-        for name in &records.header {
-            let known = self.columns.iter().position(|known| known.name == *name);
-            places.push(known.unwrap_or(self.columns.len()));
-            if known.is_none() {
-                self.columns.push(ColumnSurvey { name: name.clone(), ..ColumnSurvey::default() });
-            }
-        }
+        let mut places = match kind {
+            LineReader::Csv(records, _) => records.header.iter().map(|name| self.place(name)).collect(),
+            LineReader::Json(..) => Vec::new(),
+            _ => return Ok(()),
+        };
         let mut block = Block::default();
         while self.lines.0 + self.lines.1 < most && source.fill()? {
-            let (buf, p, _) = source.lines();
-            let next = libsvm::next_line(buf, p);
-            if !csv::nothing(buf, p) {
+            let (buf, p, end) = source.lines();
+            let (next, lines) = kind.next(buf, p, end);
+            if !kind.nothing(buf, p) {
                 block.clear();
-                let sound = csv::record(buf, p, records, &mut block).is_ok();
+                let sound = kind.example(buf, p, end, &mut block).is_ok();
                 (self.lines.0, self.lines.1) =
                     (self.lines.0 + u64::from(sound), self.lines.1 + u64::from(!sound));
                 if sound {
-                    let columns = &mut self.columns;
-                    csv::fields(buf, p, records, |at, field| columns[places[at]].add(field));
+                    self.add(kind, &buf[..end], p..next, &mut places);
                 }
             }
-            source.take(next, 1);
+            source.take(next, lines);
         }
         Ok(())
+    }
+
+    /// Adds the values of a valid line. `places`: of CSV, the column of each field.
+    fn add(&mut self, kind: &mut LineReader, buf: &[u8], line: Range<usize>, places: &mut [usize]) {
+        match kind {
+            LineReader::Csv(records, _) => {
+                let columns = &mut self.columns;
+                csv::fields(buf, line.start, records, |at, field| columns[places[at]].add(field));
+            }
+            LineReader::Json(..) => Json::texts(&buf[line], |name, text| {
+                let place = self.place(name);
+                if let Some(column) = self.columns.get_mut(place) {
+                    column.add(text);
+                }
+            }),
+            _ => {}
+        }
+    }
+
+    /// The place of the column with this name. Behind the last if there are too many.
+    fn place(&mut self, name: &str) -> usize {
+        let known = self.columns.iter().position(|known| known.name == name);
+        if known.is_none() && self.columns.len() < COLUMNS_MAX {
+            self.columns.push(ColumnSurvey { name: name.to_owned(), ..ColumnSurvey::default() });
+            return self.columns.len() - 1;
+        }
+        known.unwrap_or(self.columns.len())
     }
 
     /// The column with this name.

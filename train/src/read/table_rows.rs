@@ -1,12 +1,14 @@
 //! Rows of a table that is not a CSV file, such as those of a data frame. They become the examples that the same table
 //! makes as a CSV file: the same keys, values and labels, in the same order.
 
-use crate::limits::OCCURRENCES_PER_BLOCK_MAX;
+use crate::limits::{FEATURES_PER_EXAMPLE_MAX, OCCURRENCES_PER_BLOCK_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
 use crate::read::formats::labels::{Labels, zero_bit};
 use crate::read::formats::repeated_keys::RepeatedKeys;
+use crate::read::formats::scale::{Scale, Scaling};
+use std::ops::Range;
 
 /// Makes examples of the rows of a table. A [`BlockSource`](crate::BlockSource) fills blocks with it.
 ///
@@ -38,6 +40,8 @@ pub struct TableRows {
     roles: Vec<Role>,
     /// For each column of features its place among the features of an example, without the intercept.
     places: Vec<usize>,
+    /// The scaling of each column. Empty: no column is scaled.
+    scaling: Vec<Scaling>,
     /// Features of an example, without the intercept.
     features: usize,
     labels: Labels,
@@ -63,9 +67,28 @@ impl TableRows {
         labels: Labels,
         unlabelled: bool,
     ) -> Result<TableRows, ReadError> {
+        TableRows::typed(name, header, (choice, &|_| false), &Scale::default(), labels, unlabelled)
+    }
+
+    /// As [`new`](Self::new). Columns for which `is_number` returns true are numeric, unless a flag names them. Numbers
+    /// are scaled.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), or a number's column has no scale.
+    pub(crate) fn typed(
+        name: &str,
+        header: &[String],
+        (choice, is_number): (&ColumnChoice, &dyn Fn(usize) -> bool),
+        scale: &Scale,
+        labels: Labels,
+        unlabelled: bool,
+    ) -> Result<TableRows, ReadError> {
         // As in the header of a CSV file.
         let header: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
-        let (columns, roles) = choice.resolve(name, &header, !unlabelled)?;
+        let (mut columns, roles) = choice.resolve(name, &header, !unlabelled, is_number)?;
+        columns.scale.clone_from(scale);
+        let scaling = columns.scaling(&header);
+        let scaling = scaling.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
         let mut features = 0;
         let mut place = |role: &Role| {
             let place = features;
@@ -81,6 +104,7 @@ impl TableRows {
             columns,
             roles,
             places,
+            scaling,
             features,
             labels,
             label_as_first,
@@ -93,6 +117,11 @@ impl TableRows {
     /// The columns by their roles.
     pub fn columns(&self) -> &Columns {
         &self.columns
+    }
+
+    /// The names of the columns.
+    pub fn header(&self) -> &[String] {
+        &self.header
     }
 
     /// The role of each column of the header.
@@ -109,6 +138,16 @@ impl TableRows {
     pub fn space(&self, block: &Block) -> usize {
         let free = (OCCURRENCES_PER_BLOCK_MAX + 1).saturating_sub(block.keys.len());
         free.div_ceil(self.features + 1)
+    }
+
+    /// Goes on where the rows of another part of the data ended, whose labels are then checked together with these.
+    pub(crate) fn follow(&mut self, before: &TableRows) {
+        self.zeros |= before.zeros;
+    }
+
+    /// The next row has this number, from 0.
+    pub(crate) fn begin_at(&mut self, row: u64) {
+        self.rows = row;
     }
 
     /// Passes over the next rows.
@@ -137,13 +176,18 @@ impl TableRows {
             keys: &mut block.keys[begin..],
             values: &mut block.values[begin..],
             labels: vec![f32::NAN; rows],
+            lists: Lists::default(),
             first,
             stride,
             table: self,
         };
         let filled = fill(&mut new);
-        let labels = std::mem::take(&mut new.labels);
-        let ended = filled.and_then(|()| self.end(block, begin, stride, first, labels));
+        let (labels, lists) = (std::mem::take(&mut new.labels), std::mem::take(&mut new.lists));
+        let ends = filled.and_then(|()| match lists.cells.is_empty() {
+            true => Ok((1..=rows).map(|row| begin + row * stride).collect()),
+            false => self.spread(block, begin, stride, rows, lists),
+        });
+        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, ends));
         if ended.is_err() {
             block.keys.truncate(begin);
             block.values.truncate(begin);
@@ -152,14 +196,54 @@ impl TableRows {
         ended
     }
 
+    /// Puts the features of lists in the places of their columns. Returns where each example ends then.
+    fn spread(
+        &self,
+        block: &mut Block,
+        begin: usize,
+        stride: usize,
+        rows: usize,
+        mut lists: Lists,
+    ) -> Result<Vec<usize>, ReadError> {
+        let (keys, values) = (block.keys.split_off(begin), block.values.split_off(begin));
+        lists.cells.sort_by_key(|cell| (cell.row, cell.place));
+        let mut cells = lists.cells.into_iter().peekable();
+        let mut ends = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let example = block.keys.len();
+            for place in 0..stride {
+                let at = row * stride + place;
+                match cells.next_if(|cell| (cell.row, cell.place) == (row, place)) {
+                    None => {
+                        block.keys.push(keys[at]);
+                        block.values.push(values[at]);
+                    }
+                    Some(cell) => block.keys.extend_from_slice(&lists.keys[cell.keys]),
+                }
+                block.values.resize(block.keys.len(), 1.0);
+            }
+            let features = block.keys.len() - example;
+            if features > FEATURES_PER_EXAMPLE_MAX {
+                let most = FEATURES_PER_EXAMPLE_MAX;
+                return Err(self.wrong(row, format!("{features} features; at most {most} are possible")));
+            }
+            if block.keys.len() > 2 * OCCURRENCES_PER_BLOCK_MAX {
+                let (value, max) = (block.keys.len() as u64, OCCURRENCES_PER_BLOCK_MAX as u64);
+                return Err(ReadError::Limit { what: "the number of features of a batch", value, max });
+            }
+            ends.push(block.keys.len());
+        }
+        Ok(ends)
+    }
+
     /// Ends the examples whose features begin at `begin`.
     fn end(
         &mut self,
         block: &mut Block,
         begin: usize,
-        stride: usize,
         first: usize,
         mut labels: Vec<f32>,
+        ends: Vec<usize>,
     ) -> Result<(), ReadError> {
         for (row, label) in labels.iter_mut().enumerate() {
             self.zeros |= zero_bit(label);
@@ -167,11 +251,12 @@ impl TableRows {
                 return Err(self.wrong(row, MIXED.into()));
             }
         }
-        for (row, label) in labels.into_iter().enumerate() {
-            let from = begin + row * stride;
-            block.may_repeat |= self.repeats.any(&block.keys[from + first..from + stride]);
+        let mut from = begin;
+        for (label, end) in labels.into_iter().zip(ends) {
+            block.may_repeat |= self.repeats.any(&block.keys[from + first..end]);
             block.labels.push(label);
-            block.offsets.push((from + stride) as u32);
+            block.offsets.push(end as u32);
+            from = end;
         }
         Ok(())
     }
@@ -186,12 +271,29 @@ impl TableRows {
 const MIXED: &str = "here the labels become a mixture of -1, 0 and 1: of two classes one has the label 1 and the other \
                      0, or else -1; take the rows of a third class out";
 
+/// The cells of lists.
+#[derive(Debug, Default)]
+struct Lists {
+    cells: Vec<ListCell>,
+    keys: Vec<u64>,
+}
+
+/// The elements that a row has in a column.
+#[derive(Debug)]
+struct ListCell {
+    row: usize,
+    /// The column's place among the features of an example.
+    place: usize,
+    keys: Range<usize>,
+}
+
 /// Rows that [`TableRows::append`] has made space for. Rows count from 0 here, and columns as in the header.
 #[derive(Debug)]
 pub struct NewRows<'a> {
     keys: &'a mut [u64],
     values: &'a mut [f32],
     labels: Vec<f32>,
+    lists: Lists,
     /// 1 if each example has an intercept.
     first: usize,
     stride: usize,
@@ -224,6 +326,17 @@ impl NewRows<'_> {
         self.keys[self.place(column, row)] = key;
     }
 
+    /// Writes the values of a categorical column that has lists: none, one or several. A column has lists in all rows
+    /// or in none.
+    ///
+    /// # Panics
+    /// There is no such column or row.
+    pub fn categories(&mut self, column: usize, row: usize, keys: &[u64]) {
+        let (place, begin) = (self.first + self.table.places[column], self.lists.keys.len());
+        self.lists.keys.extend_from_slice(keys);
+        self.lists.cells.push(ListCell { row, place, keys: begin..begin + keys.len() });
+    }
+
     /// Writes a number of a numeric column. `None`: it is missing.
     ///
     /// # Errors
@@ -240,7 +353,14 @@ impl NewRows<'_> {
             return Err(self.not_finite(column, row));
         }
         let place = self.place(column, row);
-        (self.keys[place], self.values[place]) = number_feature(number, key, missing);
+        let (found, mut value) = number_feature(number, key, missing);
+        if let Some(scaling) = self.table.scaling.get(column).filter(|_| number.is_some()) {
+            value = scaling.of(value);
+            if !value.is_finite() {
+                return Err(self.not_finite(column, row));
+            }
+        }
+        (self.keys[place], self.values[place]) = (found, value);
         Ok(())
     }
 

@@ -136,7 +136,7 @@ fn csv() {
             ),
             ("a column too few", text("label,x,y\n1,a\n"), Line(2, "3 fields, found 2")),
             ("a column too many", text("label,x\n1,a,b\n"), Line(2, "2 fields, found more")),
-            ("an open quote", text("label,x\n1,\"a\n"), Line(2, "the closing quote on the same line")),
+            ("an open quote", text("label,x\n1,\"a\n"), Line(2, "the closing quote of a field")),
             (
                 "text after a quote",
                 text("label,x\n1,\"a\"b\n"),
@@ -149,7 +149,7 @@ fn csv() {
             (
                 "an open quote in the header",
                 text("label,\"x\n1,a\n"),
-                File("the closing quote on the same line, in the header"),
+                File("the closing quote of a field before the end of the file, in the header"),
             ),
         ],
     );

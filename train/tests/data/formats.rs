@@ -6,7 +6,9 @@ use crate::model;
 use crate::plain;
 
 use entries::{ByteChunks, read, same};
-use gannet_train::{ColumnChoice, ColumnKeys, Counts, Data, Format, INTERCEPT_KEY, ReadError, text_key};
+use gannet_train::{
+    ColumnChoice, ColumnKeys, Counts, CsvForm, Data, Format, INTERCEPT_KEY, ReadError, text_key,
+};
 use model::{Rng, file};
 use plain::{Line, Plain, Role};
 use proptest::prelude::*;
@@ -111,7 +113,7 @@ const COLUMNS: [(&str, Role); 5] = [
 
 /// Reads the same text as one chunk, in single bytes, in two chunks cut at every byte, and from a file.
 fn everywhere(data: Data, text: &str, line: impl Fn(&[u8]) -> Line) {
-    let (mut want, wrong) = plain::all(text.as_bytes(), line);
+    let (mut want, wrong) = plain::all(text.as_bytes(), data.csv.delimiter, line);
     assert_eq!(wrong, 0, "{text:?}");
     let mixed = plain::settle(&mut want);
     let check = |sizes: &[usize], batch| {
@@ -149,7 +151,8 @@ proptest! {
         let columns = ColumnChoice { categorical, numeric, ..ColumnChoice::default() };
         let header = "label,a,n,not,b";
         let text = format!("{header}\n{}", text(csv_line).trim_start_matches('\u{feff}'));
-        everywhere(Data { columns, ..of(Format::Csv) }, &text,
+        let csv = CsvForm { delimiter: Some(b','), names: None };
+        everywhere(Data { columns, csv, ..of(Format::Csv) }, &text,
             |l| if l == header.as_bytes() { None } else { plain::csv(l, b',', &COLUMNS) });
     }
 }

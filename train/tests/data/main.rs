@@ -1,9 +1,12 @@
 //! Tests of reading: formats, files, bad input, rows of tables.
 
 mod bad_input;
+mod columns;
 mod files;
 mod formats;
 mod reading;
+#[cfg(feature = "parquet")]
+mod table_files;
 mod table_rows;
 
 #[path = "../model/fuzzed.rs"]

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each target uses its part
 
 use crate::plain::{self, Line, Plain, Role};
-use gannet_train::{Block, ColumnChoice, Counts, Data, Format, ReadError, Reader, Share};
+use gannet_train::{Block, ColumnChoice, Counts, CsvForm, Data, Format, ReadError, Reader, Share};
 use std::io::{self, Read, Write};
 
 /// Bytes in chunks of these sizes, again and again.
@@ -77,7 +77,7 @@ fn choices(bytes: &[u8]) -> Option<Choices<'_>> {
 /// Reads `text` with the reader and in the plain way. Both skip every bad line.
 fn check(data: Data, text: &[u8], sizes: &[usize], batch: usize, line: impl Fn(&[u8]) -> Line) {
     let data = Data { skip_bad_lines: u64::MAX, ..data };
-    let (mut want, wrong) = plain::all(text, line);
+    let (mut want, wrong) = plain::all(text, data.csv.delimiter, line);
     let mixed = plain::settle(&mut want);
     match read(&data, ByteChunks::new(text, sizes), batch) {
         Ok((rows, skipped)) => {
@@ -118,6 +118,42 @@ pub fn vw(bytes: &[u8]) {
     check(data(Format::Vw, flag), &text, &sizes, batch, |l| plain::vw(l, flag));
 }
 
+pub fn libffm(bytes: &[u8]) {
+    let Some(Choices { sizes, batch, flag, rest, .. }) = choices(bytes) else { return };
+    let text = after_a_line(b"", rest);
+    check(data(Format::Libffm, flag), &text, &sizes, batch, |l| plain::libffm(l, flag));
+}
+
+/// A line of JSON is read only if another parser takes it for an object; what is refused as no JSON is none.
+pub fn json(bytes: &[u8]) {
+    let Some(Choices { sizes, batch, flag, rest, .. }) = choices(bytes) else { return };
+    let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Json, flag) };
+    let text = after_a_line(b"", rest);
+    let got = [&sizes[..], &[usize::MAX]].map(|sizes| read(&data, ByteChunks::new(&text, sizes), batch));
+    match &got {
+        [Ok((a, skipped)), Ok((b, also))] => assert!(same(a, b) && skipped == also),
+        [Err(a), Err(b)] => assert_eq!(a.to_string(), b.to_string()),
+        other => panic!("{other:?}"),
+    }
+    let strict = Data { skip_bad_lines: 0, ..data };
+    for line in plain::lines(&text).into_iter().filter(|line| !line.trim_ascii().is_empty()) {
+        let other = serde_json::from_slice::<serde_json::Value>(line);
+        let line_of = || String::from_utf8_lossy(line).into_owned();
+        // A line that is read alone may look like a packed file.
+        match read(&strict, ByteChunks::new(&after_a_line(b"", line), &[usize::MAX]), 1) {
+            Ok(_) => match &other {
+                Ok(value) => assert!(value.is_object(), "{}", line_of()),
+                // Numbers are read as text.
+                Err(error) => assert!(error.to_string().contains("out of range"), "{error}: {}", line_of()),
+            },
+            Err(error) if error.to_string().contains("expected a JSON object") => {
+                assert!(!other.is_ok_and(|value| value.is_object()), "{error}: {}", line_of());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 pub fn criteo(bytes: &[u8]) {
     let Some(Choices { sizes, batch, flag, other, rest }) = choices(bytes) else { return };
     let (text, counts) = (after_a_line(b"", rest), if other { Counts::Log } else { Counts::Buckets });
@@ -155,7 +191,8 @@ pub fn csv(bytes: &[u8]) {
         numeric: vec!["n".into()],
         ..ColumnChoice::default()
     };
-    let data = Data { columns: choice, ..data(Format::Csv, false) };
+    let csv = CsvForm { delimiter: Some(d.as_bytes()[0]), names: None };
+    let data = Data { columns: choice, csv, ..data(Format::Csv, false) };
     check(data, &text, &sizes, batch, |line| {
         if line == header.as_bytes() && std::ptr::eq(line.as_ptr(), text.as_ptr()) {
             return None;
@@ -188,7 +225,7 @@ pub fn packed(bytes: &[u8]) {
     let pack = if gzip { pack_gzip } else { pack_zst };
     let members = [pack(front), pack(back)];
     let whole = members.concat();
-    let (mut want, wrong) = plain::all(&text, |l| plain::libsvm(l, false));
+    let (mut want, wrong) = plain::all(&text, None, |l| plain::libsvm(l, false));
     if plain::settle(&mut want) {
         assert!(matches!(read(&whole, &sizes), Err(ReadError::MixedLabels { .. })), "a mixture of labels");
         return;

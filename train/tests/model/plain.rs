@@ -15,13 +15,56 @@ pub fn lines(text: &[u8]) -> Vec<&[u8]> {
     text.split(|&b| b == b'\n').collect()
 }
 
-/// The good examples of a text, and the number of wrong lines.
-pub fn all(text: &[u8], read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
+/// The records of CSV with this delimiter, without their newlines. A newline inside quotes ends none.
+pub fn records(text: &[u8], delimiter: u8) -> Vec<&[u8]> {
+    let (mut all, mut record, mut line_at) = (Vec::new(), 0, 0);
+    for line in lines(text) {
+        let from = line.as_ptr().addr() - text.as_ptr().addr();
+        let end = from + line.len();
+        if line_at == 0 {
+            record = from;
+        }
+        line_at = end + 1;
+        if !is_open(&text[record..end], delimiter) {
+            all.push(&text[record..end]);
+            line_at = 0;
+        }
+    }
+    all.extend((line_at > 0).then(|| &text[record..line_at - 1]));
+    all
+}
+
+/// Whether a record ends inside quotes.
+fn is_open(record: &[u8], delimiter: u8) -> bool {
+    let mut rest = record;
+    loop {
+        if let [b'"', quoted @ ..] = rest {
+            rest = quoted;
+            loop {
+                match rest {
+                    [] => return true,
+                    [b'"', b'"', more @ ..] => rest = more,
+                    [b'"', more @ ..] => break rest = more,
+                    [_, more @ ..] => rest = more,
+                }
+            }
+        }
+        match rest.iter().position(|&b| b == delimiter || b == b'\n') {
+            Some(end) => rest = &rest[end + 1..],
+            None => return false,
+        }
+    }
+}
+
+/// The good examples of a text, and the number of wrong lines. `csv`: the delimiter, if the text is CSV.
+pub fn all(text: &[u8], csv: Option<u8>, read: impl Fn(&[u8]) -> Line) -> (Vec<Plain>, u64) {
     let (mut good, mut wrong) = (Vec::new(), 0);
-    for line in lines(text).into_iter().filter_map(read) {
-        match line {
-            Ok(example) => good.push(example),
-            Err(()) => wrong += 1,
+    let parts = csv.map_or_else(|| lines(text), |delimiter| records(text, delimiter));
+    for part in parts {
+        match read(part) {
+            None => {}
+            Some(Ok(example)) => good.push(example),
+            Some(Err(())) => wrong += 1 + part.iter().filter(|&&b| b == b'\n').count() as u64,
         }
     }
     (good, wrong)
@@ -102,6 +145,36 @@ pub fn libsvm(line: &[u8], unlabelled: bool) -> Line {
         Ok((id, value.map_or(Ok(1.0), number)?))
     };
     let features: Result<Vec<_>, ()> = features.iter().map(feature).collect();
+    Some(features.and_then(|f| example(label, 1.0, f)))
+}
+
+pub fn libffm(line: &[u8], unlabelled: bool) -> Line {
+    let is_feature = |token: &[u8]| {
+        let (field, rest) = split_once(token, b':');
+        whole(field).is_ok() && rest.is_some()
+    };
+    let mut tokens = tokens(line);
+    if let Some(comment) = tokens.iter().position(|t| t.starts_with(b"#")) {
+        tokens.truncate(comment);
+    }
+    if tokens.is_empty() {
+        return None;
+    }
+    let label = match tokens[0] {
+        first if sign(first).is_ok() => {
+            tokens.remove(0);
+            sign(first).unwrap_or(f32::NAN)
+        }
+        first if unlabelled && is_feature(first) => f32::NAN,
+        _ => return Some(Err(())),
+    };
+    let feature = |token: &&[u8]| {
+        let parts: Vec<&[u8]> = token.split(|&b| b == b':').collect();
+        let [field, id, value] = parts[..] else { return Err(()) };
+        let id = whole(id).and_then(|id| if id == INTERCEPT_KEY { Err(()) } else { Ok(id) })?;
+        if whole(field)? > 65535 { Err(()) } else { Ok((id, number(value)?)) }
+    };
+    let features: Result<Vec<_>, ()> = tokens.iter().map(feature).collect();
     Some(features.and_then(|f| example(label, 1.0, f)))
 }
 

@@ -119,10 +119,17 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
     let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
+    if matches!(format, "parquet" | "arrow") {
+        return Err(Failure::input(format!(
+            "{}: --feed sends lines of text, and this is {format}; leave --feed out, and let the workers read the files \
+             (--tasks on)",
+            options.data.files[0]
+        )));
+    }
     let config = DataServerConfig {
         plan,
         reading: reading::reading(args),
-        source: Arc::new(FileDataSource::new(&options.data.files, &fingerprints)),
+        source: Arc::new(FileDataSource::new(&options.data, &fingerprints)),
         status: Arc::default(),
     };
     config.check().map_err(Failure::input)?;

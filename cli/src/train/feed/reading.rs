@@ -13,6 +13,10 @@ pub fn reading(args: &TrainArgs) -> String {
         "label": input.label,
         "categorical": input.categorical,
         "numeric": input.numeric,
+        "ignore": input.ignore,
+        "delimiter": input.delimiter,
+        "no_header": input.no_header,
+        "columns": input.columns,
         "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
         "positive": input.positive,
         "skip_bad_lines": input.skip_bad_lines,
@@ -32,6 +36,11 @@ pub fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     input.label = text(&settings["label"]);
     input.categorical = list(&settings["categorical"])?;
     input.numeric = list(&settings["numeric"])?;
+    input.ignore = list(&settings["ignore"])?;
+    let delimiter = &settings["delimiter"];
+    input.delimiter = delimiter.as_u64().map(u8::try_from).transpose().ok()?;
+    input.no_header = settings["no_header"].as_bool()?;
+    input.columns = list(&settings["columns"])?;
     let counts = settings["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
     input.criteo_counts = counts.transpose().ok()?;
     input.positive = text(&settings["positive"]);

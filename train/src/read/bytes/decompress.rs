@@ -25,11 +25,16 @@ const UNREADABLE: [(&[u8], &str, &str); 8] = [
     (b"BZh?1AY&SY", "packed by bzip2", REPACK),
     (b"PK\x03\x04", "a zip archive", REPACK),
     (b"\x04\x22\x4d\x18", "packed by lz4", REPACK),
-    (b"PAR1\x15", "a Parquet file", "write its table out as CSV"),
-    (b"ARROW1\0\0", "an Arrow file", "write its table out as CSV"),
+    (b"PAR1\x15", "a Parquet file", TABLES),
+    (b"ARROW1\0\0", "an Arrow file", TABLES),
     (b"\xff\xfe", "UTF-16 text", "save it as UTF-8"),
     (b"\xfe\xff", "UTF-16 text", "save it as UTF-8"),
 ];
+const TABLES: &str = if cfg!(feature = "parquet") {
+    "it must be a regular file, and all files must be such"
+} else {
+    "this gannet was built without Parquet: `cargo install --locked --path cli` builds one that reads it"
+};
 const REPACK: &str = "unpack it, or pack it with gzip or zstd";
 
 /// Whether a file with these first bytes is packed, and so can be read from its beginning only.

@@ -1,14 +1,17 @@
-//! The text of one data file, as whole lines.
+//! The text of one data file, as whole lines or as whole records of CSV.
 
 use crate::limits::{CHUNK_BYTES, LINE_BYTES_MAX, PAD_BYTES};
 use crate::read::bytes::decompress::Decompressed;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::bytes::stream::Stream;
 use crate::read::error::ReadError;
+use crate::read::formats::csv_records::CsvScan;
+use memchr::{memchr, memrchr};
 use std::io::{self, Read};
 
 /// The lines of one file. `buffer[at..end]` are whole lines that are not taken yet, and each ends with a newline. (A
-/// last line without a newline gets one.) At least [`PAD_BYTES`] readable bytes follow `end`.
+/// last line without a newline gets one.) Of CSV they are whole records. At least [`PAD_BYTES`] readable bytes follow
+/// `end`.
 pub(crate) struct Source {
     file: String,
     bytes: Decompressed,
@@ -25,6 +28,8 @@ pub(crate) struct Source {
     done: bool,
     /// Whether the last line had no newline and got one.
     ended: bool,
+    /// The delimiter of CSV, whose line breaks inside quotes end no record.
+    csv: Option<u8>,
 }
 
 /// The byte order mark of UTF-8, which some programs write before a text.
@@ -50,6 +55,7 @@ impl Source {
             begun: false,
             done: false,
             ended: false,
+            csv: None,
         })
     }
 
@@ -63,6 +69,19 @@ impl Source {
     #[inline(always)]
     pub(crate) fn lines(&self) -> (&[u8], usize, usize) {
         (&self.buffer, self.at, self.end)
+    }
+
+    /// From here on the text is CSV with this delimiter. Returns false if there are no more records.
+    ///
+    /// # Errors
+    /// As for [`fill`](Self::fill).
+    pub(crate) fn is_csv(&mut self, delimiter: u8) -> Result<bool, ReadError> {
+        self.csv = Some(delimiter);
+        if !self.done {
+            let whole = CsvScan::new(delimiter).last_end(&self.buffer[self.at..self.filled]);
+            self.end = self.at + whole.unwrap_or(0);
+        }
+        self.fill()
     }
 
     /// Takes the bytes up to `at`, which are `lines` lines.
@@ -95,6 +114,7 @@ impl Source {
         self.filled -= self.end;
         (self.at, self.end) = (0, 0);
         let mut searched = 0;
+        let mut csv = self.csv.map(CsvScan::new);
         while !self.done {
             if self.filled + CHUNK_BYTES + PAD_BYTES > self.buffer.len() {
                 let more = (self.buffer.len() - PAD_BYTES) * 2 + PAD_BYTES;
@@ -114,14 +134,23 @@ impl Source {
             }
             self.filled += n;
             let fresh = &self.buffer[searched..self.filled];
-            if self.filled > LINE_BYTES_MAX {
-                let first = fresh.iter().position(|&b| b == b'\n').unwrap_or(fresh.len());
-                if searched + first > LINE_BYTES_MAX {
-                    return Err(ReadError::LineTooLong { file: self.file.clone(), line: self.line + 1 });
-                }
+            let first = match csv {
+                Some(mut csv) => csv.first_end(fresh).map(|end| end - 1),
+                None => memchr(b'\n', fresh),
+            };
+            if searched + first.unwrap_or(fresh.len()) > LINE_BYTES_MAX {
+                let (file, line) = (self.file.clone(), self.line + 1);
+                return Err(match csv.is_some_and(CsvScan::in_quotes) {
+                    true => ReadError::QuoteTooLong { file, line },
+                    false => ReadError::LineTooLong { file, line },
+                });
             }
-            if let Some(newline) = fresh.iter().rposition(|&b| b == b'\n') {
-                self.end = searched + newline + 1;
+            let last = match &mut csv {
+                Some(csv) => csv.last_end(fresh),
+                None => memrchr(b'\n', fresh).map(|at| at + 1),
+            };
+            if let Some(last) = last {
+                self.end = searched + last;
                 break;
             }
             searched = self.filled;

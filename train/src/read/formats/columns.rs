@@ -3,7 +3,7 @@
 use crate::limits::COLUMNS_MAX;
 use crate::read::error::{ReadError, few};
 use crate::read::formats::number::{NotANumber, parse_float};
-use crate::read::formats::scale::Scale;
+use crate::read::formats::scale::{Scale, ScaleKind, Scaling};
 use crate::read::formats::text_key::ColumnKeys;
 use std::fmt;
 
@@ -16,6 +16,8 @@ pub struct ColumnChoice {
     pub categorical: Vec<String>,
     /// `--numeric`.
     pub numeric: Vec<String>,
+    /// `--ignore`: columns that are left out.
+    pub ignored: Vec<String>,
     /// Whether other columns of the header are ignored.
     pub only: bool,
 }
@@ -31,6 +33,18 @@ pub struct Columns {
     pub numeric: Vec<String>,
     /// The scaling of those numbers.
     pub scale: Scale,
+    /// Whether every other name is a column of categories: JSON lines have no header.
+    pub others: bool,
+    /// With `others`: the columns that are left out.
+    pub ignored: Vec<String>,
+    /// Columns that nothing chose and that are left out, because they have no name ([`unnamed`]).
+    pub nameless: Vec<String>,
+}
+
+/// The name of a column that has none, by its place from 0: the name that pandas gives it. `DataFrame.to_csv` writes
+/// such a column for the index. It is not a feature unless a flag names it.
+pub(crate) fn unnamed(at: usize) -> String {
+    format!("Unnamed: {at}")
 }
 
 impl Columns {
@@ -47,13 +61,32 @@ impl Columns {
         self.label == other.label
             && same(&self.categorical, &other.categorical)
             && same(&self.numeric, &other.numeric)
+            && same(&self.ignored, &other.ignored)
+            && self.others == other.others
+    }
+}
+
+impl Columns {
+    /// The scaling of each column of the header. Empty: no column is scaled.
+    ///
+    /// # Errors
+    /// The scaling of a column of numbers is not known: in words.
+    pub(crate) fn scaling(&self, header: &[String]) -> Result<Vec<Scaling>, String> {
+        if self.scale.kind == ScaleKind::None {
+            return Ok(Vec::new());
+        }
+        let of = |name: &String| match self.numeric.contains(name) {
+            true => self.scale.known(name),
+            false => Ok(Scaling::Kept),
+        };
+        header.iter().map(of).collect()
     }
 }
 
 impl From<&Columns> for ColumnChoice {
     fn from(columns: &Columns) -> ColumnChoice {
-        let Columns { label, categorical, numeric, .. } = columns.clone();
-        ColumnChoice { label, categorical, numeric, only: true }
+        let Columns { label, categorical, numeric, others, ignored, .. } = columns.clone();
+        ColumnChoice { label, categorical, numeric, ignored, only: !others }
     }
 }
 
@@ -64,6 +97,9 @@ impl fmt::Display for Columns {
             if !names.is_empty() {
                 write!(f, ", {what} {}", names.join(","))?;
             }
+        }
+        if self.others {
+            write!(f, ", categorical all others")?;
         }
         Ok(())
     }
@@ -154,7 +190,7 @@ impl Header<'_> {
 
 impl ColumnChoice {
     /// Gives each column of the header its role. A label that is not in the header is an error only with
-    /// `label_needed`.
+    /// `label_needed`. Columns that nothing names are numeric where `is_number` returns true.
     ///
     /// # Errors
     /// A name is not in the header (the error lists the columns), is there twice, or is chosen twice.
@@ -163,6 +199,7 @@ impl ColumnChoice {
         file: &str,
         header: &[String],
         label_needed: bool,
+        is_number: &dyn Fn(usize) -> bool,
     ) -> Result<(Columns, Vec<Role>), ReadError> {
         let mut columns = Header { file, names: header, roles: vec![Role::Skipped; header.len()] };
         if header.len() > COLUMNS_MAX {
@@ -181,24 +218,55 @@ impl ColumnChoice {
             let at = columns.find(name, "--categorical")?;
             columns.set(at, Role::Categorical(ColumnKeys::new(name)))?;
         }
+        let ignored = self.ignored_of(&columns)?;
+        let mut nameless = Vec::new();
         if self.categorical.is_empty() && !self.only {
             for (at, name) in header.iter().enumerate() {
-                if columns.roles[at] == Role::Skipped {
-                    columns.find(name, "the header")?;
-                    columns.roles[at] = Role::Categorical(ColumnKeys::new(name));
+                if columns.roles[at] != Role::Skipped || ignored.contains(&at) {
+                    continue;
                 }
+                if *name == unnamed(at) {
+                    nameless.push(name.clone());
+                    continue;
+                }
+                columns.find(name, "the header")?;
+                let keys = ColumnKeys::new(name);
+                columns.roles[at] = match is_number(at) {
+                    true => Role::Numeric(keys.numeric(), keys.missing()),
+                    false => Role::Categorical(keys),
+                };
             }
+        }
+        let used = |at: &usize| columns.roles[*at] != Role::Skipped && header[*at].contains(['\n', '\r']);
+        if let Some(at) = (0..header.len()).find(used) {
+            return Err(
+                columns.wrong(format!("the name of column {:?} has a line break; rename it", header[at]))
+            );
         }
         let categorical = columns.named(|role| matches!(role, Role::Categorical(_)));
         let numeric = columns.named(|role| matches!(role, Role::Numeric(..)));
         if categorical.is_empty() && numeric.is_empty() {
             return Err(columns.wrong(format!(
-                "no feature columns: the header is {:?}; is the delimiter right (.csv: comma, .tsv: tab)?",
+                "no feature columns: the header is {:?}; is the delimiter right (.csv: comma, .tsv: tab, others by --delimiter)?",
                 few(header)
             )));
         }
         let (label, scale) = (label.map(|at| header[at].clone()), Scale::default());
-        Ok((Columns { label, categorical, numeric, scale }, columns.roles))
+        let chosen = Columns { label, categorical, numeric, scale, nameless, ..Columns::default() };
+        Ok((chosen, columns.roles))
+    }
+
+    /// The indices of the columns that are left out.
+    fn ignored_of(&self, columns: &Header<'_>) -> Result<Vec<usize>, ReadError> {
+        let index = |name: &String| {
+            let at = columns.find(name, "--ignore")?;
+            match columns.roles[at] {
+                Role::Skipped => Ok(at),
+                _ => Err(columns
+                    .wrong(format!("column {name:?} is both left out (--ignore) and chosen; name it once"))),
+            }
+        };
+        self.ignored.iter().map(index).collect()
     }
 
     /// The index of the label's column.

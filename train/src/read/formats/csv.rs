@@ -1,14 +1,15 @@
 //! CSV and TSV (RFC 4180) with a header: makes features of fields by the columns' roles. A field without a quote at
-//! its start is read in place. A quoted field may contain the delimiter and doubled quotes, and ends on its line.
+//! its start is read in place. A quoted field may contain the delimiter, doubled quotes and line breaks.
 //!
 //! A categorical value is a feature of value 1, whose key is made of the column's name and the value. A number is a
 //! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::columns::{Role, number_feature, parse_number};
+use crate::read::formats::columns::{Role, number_feature, parse_number, unnamed};
 use crate::read::formats::labels::Labels;
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::Scaling;
+use memchr::memchr_iter;
 
 /// What a wrong record should have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) struct Records {
     pub scaling: Vec<Scaling>,
     /// The current quoted field without its quotes.
     pub scratch: Vec<u8>,
+    /// Line breaks inside quotes so far.
+    pub breaks: u64,
     pub repeats: RepeatedKeys,
 }
 
@@ -55,7 +58,7 @@ fn quoted(buf: &[u8], mut p: usize, delimiter: u8, out: &mut Vec<u8>) -> Result<
     loop {
         p += 1;
         match buf.get(p) {
-            None | Some(b'\n') => return Err("expected the closing quote on the same line"),
+            None => return Err("expected the closing quote of a field before the end of the file"),
             Some(b'"') if buf.get(p + 1) == Some(&b'"') => {
                 out.push(b'"');
                 p += 1;
@@ -81,7 +84,7 @@ pub(crate) fn nothing(buf: &[u8], p: usize) -> bool {
     matches!((buf.get(p), buf.get(p + 1)), (None | Some(b'\n'), _) | (Some(b'\r'), None | Some(b'\n')))
 }
 
-/// The names in the header line at `p`.
+/// The names in the header at `p`.
 ///
 /// # Errors
 /// A quoted name does not end correctly.
@@ -99,7 +102,8 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
             scratch.extend_from_slice(if buf.get(end) == Some(&delimiter) { field } else { trimmed(field) });
             end
         };
-        names.push(String::from_utf8_lossy(&scratch).trim().to_owned());
+        let name = String::from_utf8_lossy(&scratch).trim().to_owned();
+        names.push(if name.is_empty() { unnamed(names.len()) } else { name });
         if buf.get(end) != Some(&delimiter) {
             return Ok(names);
         }
@@ -107,7 +111,7 @@ pub(crate) fn header(buf: &[u8], p: usize, delimiter: u8) -> Result<Vec<String>,
     }
 }
 
-/// Appends the record at `p` and returns the start of the next line.
+/// Appends the record at `p` and returns the start of the next one. `buf` ends with the record or with a later one.
 ///
 /// # Errors
 /// The block may then have features of the record: [`Block::undo`] removes them.
@@ -117,8 +121,18 @@ pub(crate) fn record(
     records: &mut Records,
     block: &mut Block,
 ) -> Result<usize, CsvFault> {
-    let Records { delimiter, intercept, labels, label_as_first, header, roles, scaling, scratch, repeats } =
-        records;
+    let Records {
+        delimiter,
+        intercept,
+        labels,
+        label_as_first,
+        header,
+        roles,
+        scaling,
+        scratch,
+        breaks,
+        repeats,
+    } = records;
     let delimiter = *delimiter;
     let mut label = f32::NAN;
     if *intercept {
@@ -130,7 +144,10 @@ pub(crate) fn record(
         let start = p;
         let (field, end) = if buf.get(p) == Some(&b'"') {
             match quoted(buf, p, delimiter, scratch) {
-                Ok(end) => (&scratch[..], end),
+                Ok(end) => {
+                    *breaks += memchr_iter(b'\n', scratch).count() as u64;
+                    (&scratch[..], end)
+                }
                 Err(e) => return Err(wrong(e, header, at)),
             }
         } else {

@@ -3,24 +3,28 @@
 use crate::limits::PAD_BYTES;
 use crate::read::block::Block;
 use crate::read::bytes::source::Source;
-use crate::read::data::{Data, Format};
+use crate::read::data::{CsvForm, Data, Format};
 use crate::read::error::{ReadError, shown};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::criteo::{self, Criteo};
 use crate::read::formats::csv::{self, Records};
+use crate::read::formats::csv_records;
+use crate::read::formats::json::Json;
 use crate::read::formats::labels::Labels;
+use crate::read::formats::libffm::{self, Libffm};
 use crate::read::formats::libsvm::{self, Lines};
 use crate::read::formats::repeated_keys::RepeatedKeys;
-use crate::read::formats::scale::{ScaleKind, Scaling};
 use crate::read::formats::vw::{self, Vw};
 
 /// Reads the lines of an open file.
 #[derive(Clone)]
 pub(crate) enum LineReader {
     Libsvm(Lines),
+    Libffm(Libffm),
     Csv(Records, Columns),
     Criteo(Criteo),
     Vw(Vw),
+    Json(Box<Json>, Columns),
 }
 
 impl LineReader {
@@ -47,32 +51,66 @@ impl LineReader {
         let first = FirstLine::of(source);
         first.ends_in_lf(source)?;
         let format = match data.format {
+            Format::Auto if data.csv != CsvForm::default() => Format::Csv,
             Format::Auto => first.format(source, lines)?,
             chosen => chosen,
         };
         match format {
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
+            Format::Libffm => Ok(Some(LineReader::Libffm(Libffm::new(lines)))),
             Format::Criteo => Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts)))),
             Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels)))),
-            Format::Csv => csv_kind(source, data, first.delimiter()).map(Some),
+            // Files of tables have another reader.
+            Format::Parquet | Format::Arrow => {
+                Err(ReadError::NotTable { file: source.file().to_owned(), expected: "Parquet or Arrow" })
+            }
+            Format::Json => {
+                let json = Json::new(&data.columns, &data.scale, lines);
+                let (json, mut columns) =
+                    json.map_err(|what| ReadError::Columns { file: source.file().to_owned(), what })?;
+                columns.scale.clone_from(&data.scale);
+                Ok(Some(LineReader::Json(Box::new(json), columns)))
+            }
+            Format::Csv => csv_kind(source, data, data.csv.delimiter.unwrap_or(first.delimiter())).map(Some),
         }
     }
 
-    /// "libsvm", "csv", "tsv", "criteo" or "vw".
+    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo" or "vw".
     pub fn name(&self) -> &'static str {
         match self {
             LineReader::Libsvm(_) => "libsvm",
+            LineReader::Libffm(_) => "libffm",
             LineReader::Csv(records, _) if records.delimiter == b'\t' => "tsv",
             LineReader::Csv(..) => "csv",
             LineReader::Criteo(_) => "criteo",
             LineReader::Vw(_) => "vw",
+            LineReader::Json(..) => "json",
         }
     }
 
-    /// The columns of a CSV file.
+    /// The columns of a CSV file or of JSON lines.
     pub fn columns(&self) -> Option<&Columns> {
         match self {
-            LineReader::Csv(_, columns) => Some(columns),
+            LineReader::Csv(_, columns) | LineReader::Json(_, columns) => Some(columns),
+            _ => None,
+        }
+    }
+
+    /// Prepares lines from the middle of a file. The source is at the start of a record.
+    ///
+    /// # Errors
+    /// The first bytes cannot be read.
+    pub fn go_on(&self, source: &mut Source) -> Result<(), ReadError> {
+        match self.delimiter() {
+            Some(delimiter) => source.is_csv(delimiter).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// The delimiter of CSV.
+    pub fn delimiter(&self) -> Option<u8> {
+        match self {
+            LineReader::Csv(records, _) => Some(records.delimiter),
             _ => None,
         }
     }
@@ -101,30 +139,60 @@ impl LineReader {
     #[inline(always)]
     pub fn nothing(&self, buf: &[u8], p: usize) -> bool {
         match self {
-            LineReader::Libsvm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
+            LineReader::Libsvm(_) | LineReader::Libffm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
             LineReader::Csv(..) | LineReader::Criteo(_) => csv::nothing(buf, p),
-            LineReader::Vw(_) => buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n'),
+            LineReader::Vw(_) | LineReader::Json(..) => {
+                buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n')
+            }
+        }
+    }
+
+    /// The end of the example at `p`, and how many lines it has. `end` is the end of whole lines.
+    #[inline(always)]
+    pub fn next(&self, buf: &[u8], p: usize, end: usize) -> (usize, u64) {
+        match self {
+            LineReader::Csv(records, _) => csv_records::next_record(buf, p, end, records.delimiter),
+            _ => (libsvm::next_line(buf, p), 1),
+        }
+    }
+
+    /// Line breaks inside examples so far.
+    #[inline(always)]
+    pub fn breaks(&self) -> u64 {
+        match self {
+            LineReader::Csv(records, _) => records.breaks,
+            _ => 0,
         }
     }
 
     /// Appends the example of the line at `p`, which must not be [empty](Self::nothing). Returns the start of the
-    /// next line.
+    /// next line. `end` is the end of whole lines.
     ///
     /// # Errors
     /// What was expected. The block may then have features of the line: [`Block::undo`] removes them.
     #[inline(always)]
-    pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, String> {
+    pub fn example(&mut self, buf: &[u8], p: usize, end: usize, block: &mut Block) -> Result<usize, String> {
         match self {
             LineReader::Libsvm(lines) => {
                 let labels = lines.labels;
                 let read = libsvm::example(buf, libsvm::text_at(buf, p), *lines, block);
                 read.map_err(|f| f.from(buf, p, labels))
             }
-            LineReader::Csv(records, _) => csv::record(buf, p, records, block).map_err(|f| f.expected),
+            LineReader::Libffm(ffm) => {
+                let labels = ffm.lines.labels;
+                ffm.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(buf, p, labels))
+            }
+            LineReader::Csv(records, _) => {
+                csv::record(&buf[..end], p, records, block).map_err(|f| f.expected)
+            }
             LineReader::Criteo(criteo) => criteo.example(buf, p, block),
             LineReader::Vw(vw) => {
                 let labels = vw.labels;
                 vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(buf, p, labels))
+            }
+            LineReader::Json(json, _) => {
+                let next = libsvm::next_line(buf, p);
+                json.example(&buf[p..next], block).map(|()| next)
             }
         }
     }
@@ -185,9 +253,19 @@ impl FirstLine {
             "csv" | "tsv" => return Ok(Format::Csv),
             "libsvm" | "svm" | "svmlight" => return Ok(Format::Libsvm),
             "vw" => return Ok(Format::Vw),
+            "ffm" | "libffm" => return Ok(Format::Libffm),
+            "jsonl" | "ndjson" => return Ok(Format::Json),
             _ => {}
         }
         let text = libsvm::text_at(buf, self.at);
+        match buf.get(text) {
+            Some(b'{') => return Ok(Format::Json),
+            Some(b'[') => return Err(ReadError::JsonArray { file: source.file().to_owned() }),
+            _ => {}
+        }
+        if libffm::is_like(&buf[text..self.next]) {
+            return Ok(Format::Libffm);
+        }
         if buf.get(text) == Some(&b'#') || like_libsvm(&buf[text..self.next], lines) {
             return Ok(Format::Libsvm);
         }
@@ -225,25 +303,27 @@ fn like_libsvm(line: &[u8], lines: Lines) -> bool {
 
 /// Reads the header of a CSV file.
 fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReader, ReadError> {
-    let (buf, p, _) = source.lines();
+    source.is_csv(delimiter)?;
+    let (buf, p, end) = source.lines();
     let file = source.file().to_owned();
     let wrong = |what| ReadError::Columns { file: file.clone(), what };
-    let header = csv::header(buf, p, delimiter).map_err(|f| wrong(f.expected))?;
-    let next = libsvm::next_line(buf, p);
-    let (mut columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled)?;
+    let header = csv::header(&buf[..end], p, delimiter).map_err(|f| wrong(f.expected))?;
+    let header = named(header, data.csv.names.as_deref()).map_err(wrong)?;
+    let has_header = data.csv.names.is_none();
+    let (next, lines) = csv_records::next_record(buf, p, end, delimiter);
+    let (mut columns, roles) = data.columns.resolve(&file, &header, !data.unlabelled, &|_| false)?;
     columns.scale.clone_from(&data.scale);
     // A label in place of a column's name: the file has no header, and the first example would be lost.
-    let label = columns.label.as_deref().filter(|_| data.columns.label.is_none());
+    let label = columns.label.as_deref().filter(|_| data.columns.label.is_none() && has_header);
     if let Some(label) = label.filter(|name| data.labels.are_like(name)) {
         return Err(wrong(format!(
-            "the first line has a label, {label:?}, where a column's name should be: a CSV file begins with a header; add one (if it is one, say --label {label})"
+            "the first line has a label, {label:?}, where a column's name should be: a CSV file begins with a header; if this one has none, say --no-header (if it is a header, say --label {label})"
         )));
     }
-    source.take(next, 1);
-    let scaling = match data.scale.kind {
-        ScaleKind::None => Vec::new(),
-        _ => scaling(data, &header, &columns).map_err(wrong)?,
-    };
+    if has_header {
+        source.take(next, lines);
+    }
+    let scaling = columns.scaling(&header).map_err(wrong)?;
     let records = Records {
         delimiter,
         intercept: data.intercept,
@@ -253,19 +333,22 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
         roles,
         scaling,
         scratch: Vec::new(),
+        breaks: 0,
         repeats: RepeatedKeys::default(),
     };
     Ok(LineReader::Csv(records, columns))
 }
 
-/// The scaling of each column of the header.
-fn scaling(data: &Data, header: &[String], columns: &Columns) -> Result<Vec<Scaling>, String> {
-    let unknown = |name: &str| {
-        format!("column {name:?} holds numbers, and --scale has not seen it in the training data")
-    };
-    let of = |name: &String| match columns.numeric.contains(name) {
-        true => data.scale.of(name).ok_or_else(|| unknown(name)),
-        false => Ok(Scaling::Kept),
-    };
-    header.iter().map(of).collect()
+/// The names of the columns: those of the header, or the names for the fields of the first record.
+fn named(first: Vec<String>, names: Option<&[String]>) -> Result<Vec<String>, String> {
+    let found = first.len();
+    match names {
+        None => Ok(first),
+        Some([]) => Ok((1..=found).map(|at| at.to_string()).collect()),
+        Some(names) if names.len() == found => Ok(names.to_vec()),
+        Some(names) => Err(format!(
+            "the first record has {found} fields, and --columns names {}; is --delimiter right?",
+            names.len()
+        )),
+    }
 }

@@ -1,6 +1,6 @@
 //! libsvm text: `label id:value id:value ...`, one example a line. A lone `id` means `id:1`, and `# ...` to the end
 //! of the line is a comment. One pass, no copy of the line. Runs of common features are parsed in windows
-//! (features.rs).
+//! (features.rs). `qid:N` behind the label, the group of a ranking file, is read over.
 //!
 //! A repeated id is kept each time. De-duplication adds up the values (batch/dedup.rs).
 
@@ -11,6 +11,7 @@ use crate::read::formats::labels::Labels;
 use crate::read::formats::number::{
     NotANumber, blank, digits, digits_value, float, load, short_float, unsigned,
 };
+use std::sync::Once;
 
 /// The position where a line goes wrong, and what was expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,10 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
                     p += 1;
                     continue;
                 }
+                b'q' if block.keys.len() == start => {
+                    p = group(buf, p)?;
+                    continue;
+                }
                 _ => return Err(LibsvmFault { at: p, expected: ID }),
             },
             _ => return Err(LibsvmFault { at: p, expected: ID_RANGE }),
@@ -135,6 +140,21 @@ pub(crate) fn example(buf: &[u8], p: usize, lines: Lines, block: &mut Block) -> 
     }
     block.end(label);
     Ok(p)
+}
+
+/// Reads over the group at `p`. Returns the position behind it.
+#[cold]
+fn group(buf: &[u8], p: usize) -> Result<usize, LibsvmFault> {
+    static NOTE: Once = Once::new();
+    let rest = buf.get(p..).unwrap_or_default();
+    let number = rest.strip_prefix(b"qid:").map(|_| unsigned(buf, p + 4));
+    match number {
+        Some(Ok((_, end))) if blank(byte(buf, end)) => {
+            NOTE.call_once(|| tracing::warn!("qid: is read over: groups of ranking files are not learned"));
+            Ok(end)
+        }
+        _ => Err(LibsvmFault { at: p, expected: ID }),
+    }
 }
 
 /// Parses a feature in the most common form, if one begins at `p`: an id of at most 7 digits, a colon, a value that
@@ -166,7 +186,7 @@ fn byte(buf: &[u8], p: usize) -> u8 {
 }
 
 #[inline(always)]
-fn feature_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
+pub(crate) fn feature_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     if byte(buf, p) == b'1' && blank(byte(buf, p + 1)) {
         return Ok((1.0, p + 1));
     }
@@ -178,7 +198,7 @@ fn feature_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
 }
 
 #[inline(always)]
-fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), LibsvmFault> {
+pub(crate) fn label(buf: &[u8], p: usize, lines: Lines) -> Result<(f32, usize), LibsvmFault> {
     let first = byte(buf, p);
     let signed = first == b'-' || first == b'+';
     let end = p + usize::from(signed) + 1;

@@ -3,10 +3,13 @@
 pub(crate) mod columns;
 pub(crate) mod criteo;
 pub(crate) mod csv;
+pub(crate) mod csv_records;
 pub(crate) mod digit_mask;
 pub(crate) mod features;
 pub(crate) mod format;
+pub(crate) mod json;
 pub(crate) mod labels;
+pub(crate) mod libffm;
 pub(crate) mod libsvm;
 pub(crate) mod number;
 pub(crate) mod repeated_keys;

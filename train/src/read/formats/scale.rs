@@ -85,6 +85,16 @@ impl Scale {
         Scale { kind, columns: lines.lines().filter_map(column).collect() }
     }
 
+    /// The scaling of the column of this name.
+    ///
+    /// # Errors
+    /// The column is unknown: in words.
+    pub(crate) fn known(&self, name: &str) -> Result<Scaling, String> {
+        let unknown =
+            || format!("column {name:?} holds numbers, and --scale has not seen it in the training data");
+        self.of(name).ok_or_else(unknown)
+    }
+
     /// The scaling of the column of this name. `None` when the column is unknown.
     pub(crate) fn of(&self, name: &str) -> Option<Scaling> {
         match self.kind {

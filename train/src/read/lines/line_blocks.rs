@@ -11,9 +11,9 @@ use crate::read::data::{Data, DetectedFile, Share, shown_name};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
-use crate::read::formats::libsvm;
 use crate::read::lines::parcel::LineRun;
 use crate::read::splits::split::{self, Split};
+use crate::read::splits::split_file::SplitFiles;
 use std::io::{self, Read};
 
 /// One pass over the lines of data files.
@@ -105,9 +105,10 @@ impl LineBlocks {
         split: &Split,
         packed: bool,
         position: &ReadPosition,
+        files: &mut SplitFiles,
     ) -> Result<Option<LineBlocks>, ReadError> {
         LineBlocks::check_limits(batch, Share::ALL)?;
-        let Some((source, kind, start)) = split::open(data, split, position, packed)? else {
+        let Some((source, kind, start)) = split::open(data, split, position, packed, files)? else {
             return Ok(None);
         };
         let files = data.files.len();
@@ -292,13 +293,12 @@ impl LineBlocks {
             let (buf, mut p, end) = self.source.lines();
             let mut lines = 0;
             while p < end && left > 0 {
-                let empty = self.kind.nothing(buf, p);
-                p = libsvm::next_line(buf, p);
-                lines += 1;
-                if !empty {
+                let (next, of_it) = self.kind.next(buf, p, end);
+                if !self.kind.nothing(buf, p) {
                     left -= 1;
                     self.data_lines += 1;
                 }
+                (p, lines) = (next, lines + of_it);
             }
             self.source.take(p, lines);
         }

@@ -4,7 +4,6 @@
 use crate::limits::PARCEL_BYTES;
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
-use crate::read::formats::libsvm;
 use crate::read::lines::line_blocks::LineBlocks;
 use crate::read::lines::parcel::{Parcel, ParcelEnd};
 use std::sync::Arc;
@@ -94,8 +93,8 @@ impl LineCutter {
         let (mut p, mut taken, mut data_lines) = (from, 0, 0);
         while p < most && data_lines < self.left {
             data_lines += usize::from(!lines.kind.nothing(buf, p));
-            p = libsvm::next_line(buf, p);
-            taken += 1;
+            let (next, of_it) = lines.kind.next(buf, p, end);
+            (p, taken) = (next, taken + of_it);
         }
         parcel.add(&buf[from..p], file, lines.source.line, kind);
         lines.source.take(p, taken);

@@ -60,8 +60,8 @@ pub(crate) struct Parcel {
 
 /// Why the parsing of lines stopped.
 pub(crate) enum Fault {
-    /// A line is not an example: its text, and what was expected.
-    Line { text: String, expected: String },
+    /// A line is not an example: its text, what was expected, and how many lines it has.
+    Line { text: String, expected: String, lines: u64 },
     /// Lines have the labels 0 and -1, which both mean 0.
     Mixed { text: String },
 }
@@ -97,7 +97,10 @@ impl Fault {
         let line = line + if start > 0 { split::lines_before(file, start) } else { 0 };
         let file = file.to_owned();
         match self {
-            Fault::Line { text, expected } => bad.add(BadLine { file, line, text, expected }, skip),
+            Fault::Line { text, expected, lines } => {
+                let line = line + 1 - lines;
+                bad.add(BadLine { file, line, text, expected }, lines, skip)
+            }
             Fault::Mixed { text } => Err(ReadError::MixedLabels { file, line, text }),
         }
     }
@@ -117,6 +120,7 @@ impl LineRun<'_> {
     ) -> Option<Fault> {
         let LineRun { buf, end, .. } = *self;
         let (mut p, mut lines, mut left) = (self.at, 0, most);
+        let mut breaks = kind.breaks();
         let mut fault = None;
         while p < end && left > 0 && !block.full() {
             lines += 1;
@@ -125,7 +129,8 @@ impl LineRun<'_> {
                 continue;
             }
             left -= 1;
-            match kind.example(buf, p, block) {
+            let before = kind.breaks();
+            match kind.example(buf, p, end, block) {
                 Ok(next) => {
                     // A label -0 becomes 0.
                     *zeros |= block.labels.last_mut().map_or(0, zero_bit);
@@ -137,14 +142,18 @@ impl LineRun<'_> {
                     }
                 }
                 Err(expected) => {
-                    let next = libsvm::next_line(buf, p);
-                    fault = Some(Fault::Line { text: shown(&buf[p..next]), expected });
+                    // Breaks that were read before the fault count among its lines.
+                    let (next, of_it) = kind.next(buf, p, end);
+                    fault = Some(Fault::Line { text: shown(&buf[p..next]), expected, lines: of_it });
+                    lines += of_it - 1;
+                    breaks += kind.breaks() - before;
                     p = next;
                     block.undo();
                     break;
                 }
             }
         }
+        lines += kind.breaks() - breaks;
         (self.at, self.taken, self.data_lines) = (p, self.taken + lines, self.data_lines + (most - left));
         fault
     }

@@ -4,6 +4,7 @@ use super::*;
 use crate::read::data::Share;
 use crate::read::reader::Reader;
 use crate::read::splits::split::Split;
+use crate::read::splits::split_file::SplitFiles;
 use proptest::prelude::*;
 use std::io::Write;
 
@@ -119,7 +120,9 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let data = data_of(&case, &folder);
         let split = Split { index: 0, epoch: 0, file: 0, start, end: start + length, from, name: (0, 0) };
-        let open = || Reader::of_split(&data, case.batch, &split, false, &ReadPosition::default());
+        let open = || {
+            Reader::of_split(&data, case.batch, &split, false, &ReadPosition::default(), &mut SplitFiles::default())
+        };
         let one = outcome(open());
         let with_parsers = |reader: Option<Reader>| reader.map(|reader| reader.with_parsers(case.parsers)).transpose();
         prop_assert_eq!(outcome(open().and_then(with_parsers)), one);

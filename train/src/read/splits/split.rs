@@ -9,10 +9,10 @@ use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::{Data, shown_name};
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
+use crate::read::splits::split_file::SplitFiles;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -184,29 +184,19 @@ pub(crate) fn open(
     split: &Split,
     position: &ReadPosition,
     packed: bool,
+    files: &mut SplitFiles,
 ) -> Result<Option<(Source, LineReader, u64)>, ReadError> {
+    if !packed {
+        let Some(file) = files.file(data, split.file)? else { return Ok(None) };
+        let kind = file.kind.clone();
+        return Ok(file.source(split, position)?.map(|(source, start)| (source, kind, start)));
+    }
     let path = &data.files[split.file];
     let name = shown_name(path).to_owned();
     let io = |source| ReadError::Io { file: name.clone(), source };
-    // The format and the header come from the beginning of the file.
-    let read = Arc::default();
-    let stream = if packed { position.read.clone() } else { read };
-    let stream = Stream::open(path, stream, &data.stop).map_err(io)?;
+    let stream = Stream::open(path, position.read.clone(), &data.stop).map_err(io)?;
     let mut source = Source::new(name.clone(), stream, &data.stop)?;
-    let Some(kind) = LineReader::of(&mut source, data)? else { return Ok(None) };
-    if packed {
-        return Ok(Some((source, kind, 0)));
-    }
-    let header = source.taken();
-    let mut file = File::open(path).map_err(io)?;
-    let start = line_from(&mut file, split.start, u64::MAX).map_err(io)?.max(header);
-    let end = line_from(&mut file, split.end, u64::MAX).map_err(io)?;
-    if start >= end {
-        return Ok(None);
-    }
-    file.seek(SeekFrom::Start(start)).map_err(io)?;
-    let stream = Stream::over(Box::new(file.take(end - start)), position.read.clone());
-    Ok(Some((Source::new(name, stream, &data.stop)?, kind, start)))
+    Ok(LineReader::of(&mut source, data)?.map(|kind| (source, kind, 0)))
 }
 
 /// The position of the first line that begins at `at` or later, or the file's length. A longer search than `most`

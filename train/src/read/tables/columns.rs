@@ -2,46 +2,77 @@
 //!
 //! A cell becomes what its text in a CSV file becomes. Numbers take a shorter way where that gives the same bits.
 
+use crate::read::error::ReadError;
+use crate::read::formats::columns::Role;
+use crate::read::formats::labels::Labels;
+use crate::read::formats::text_key::ColumnKeys;
+use crate::read::table_rows::NewRows;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType, Float16Type, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowTemporalType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
+    DecimalType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayAccessor, ArrayRef};
-use arrow_schema::DataType;
-use gannet::train::{ColumnKeys, Labels, NewRows, ReadError, Role};
-use std::fmt::Write as _;
+use arrow_array::{Array, ArrayAccessor, ArrayRef, PrimitiveArray};
+use arrow_schema::{DataType, TimeUnit};
+use std::fmt::{Display, Write as _};
 use std::ops::Range;
 
+/// Whether a column of this type has numbers unless a flag says otherwise: its values have a decimal point.
+pub(crate) fn has_numbers(of: &DataType) -> bool {
+    let of = if let DataType::Dictionary(_, values) = of { values } else { of };
+    of.is_floating() || of.is_decimal()
+}
+
 /// Refuses a column whose type does not fit its role: what is wrong, and what to do.
-pub fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String> {
-    let (of, is_packed) = match of {
+pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String> {
+    let is_list = element(of).is_some();
+    let one = element(of).unwrap_or(of);
+    let (one, is_packed) = match one {
         DataType::Dictionary(_, values) => (&**values, true),
-        of => (of, false),
+        one => (one, false),
     };
-    let is_float = matches!(of, DataType::Float16 | DataType::Float32 | DataType::Float64);
-    let is_known = is_float
-        || of.is_integer()
-        || of.is_decimal()
-        || of.is_string()
-        || matches!(of, DataType::Boolean | DataType::Null);
+    let is_time = matches!(one, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..))
+        || matches!(one, DataType::Time32(_) | DataType::Time64(_));
+    let is_known = one.is_floating()
+        || one.is_integer()
+        || one.is_decimal()
+        || one.is_string()
+        || is_time
+        || matches!(one, DataType::Boolean | DataType::Null);
     let packed = if is_packed { "a dictionary of " } else { "" };
+    let list = if is_list { "a list of " } else { "" };
+    let of = format!("{list}{packed}{one}");
     match role {
         Role::Skipped => Ok(()),
-        Role::Categorical(_) if is_float => Err(format!(
-            "column {name:?} has type {packed}{of}, and is categorical: name it in numeric, or make it integers or \
-             strings"
-        )),
         _ if !is_known => Err(format!(
-            "column {name:?} has type {packed}{of}; strings, integers, floats, decimals and booleans can be read: cast \
-             it, or name the other columns in categorical and numeric"
+            "column {name:?} has type {of}; strings, integers, floats, decimals, booleans, dates, times, and lists of \
+             these can be read: cast it, or leave it out (--ignore {name})"
+        )),
+        Role::Categorical(_) if one.is_floating() => Err(format!(
+            "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
+        )),
+        Role::Numeric(..) | Role::Label if is_list || is_time => Err(format!(
+            "column {name:?} has type {of}: it can only be categorical; as a number, or as the label, it must be cast"
         )),
         _ => Ok(()),
     }
 }
 
+/// The type of the elements of a list.
+fn element(of: &DataType) -> Option<&DataType> {
+    match of {
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
+            Some(field.data_type())
+        }
+        _ => None,
+    }
+}
+
 /// A column of a record batch.
-pub struct Column {
+pub(crate) struct Column {
     /// Its index in the schema.
     at: usize,
     cells: Cells,
@@ -50,6 +81,8 @@ pub struct Column {
     is_label: bool,
     /// The key of each text of a dictionary of categories.
     of_texts: Vec<u64>,
+    /// Of a list: the keys of each row's elements. `None`: the row is null.
+    lists: Option<Vec<Option<Range<usize>>>>,
 }
 
 /// The cells of a column: those of an array, or those that a dictionary has for the keys of an array.
@@ -84,7 +117,10 @@ impl Cells {
 
 impl Column {
     /// A column that has [passed](check). `None`: its role is to be skipped.
-    pub fn of(at: usize, role: &Role, array: &ArrayRef) -> Result<Option<Column>, ReadError> {
+    ///
+    /// # Errors
+    /// None that its cells can cause.
+    pub(crate) fn of(at: usize, role: &Role, array: &ArrayRef) -> Result<Option<Column>, ReadError> {
         let keys = match *role {
             Role::Skipped => return Ok(None),
             Role::Label | Role::Numeric(..) => None,
@@ -96,7 +132,25 @@ impl Column {
             keys,
             is_label: *role == Role::Label,
             of_texts: Vec::new(),
+            lists: None,
         };
+        if let (Some(keys), Some((elements, rows))) = (keys, lists_of(array)) {
+            // Keys count from the first element that a row has.
+            let (from, to) = (
+                rows.iter().flatten().map(|row| row.start).min(),
+                rows.iter().flatten().map(|row| row.end).max(),
+            );
+            let (from, to) = (from.unwrap_or(0), to.unwrap_or(0));
+            let mut of_texts = vec![0; to - from];
+            texts(&Cells::of(&elements), from..to, FLAGS, &mut |place, text| {
+                of_texts[place] = keys.categorical(text.unwrap_or_default());
+                Ok(())
+            })?;
+            let shifted = |row: Range<usize>| row.start - from..row.end - from;
+            column.lists = Some(rows.into_iter().map(|row| row.map(shifted)).collect());
+            column.of_texts = of_texts;
+            return Ok(Some(column));
+        }
         let texts_of = column.cells.array.len();
         // A dictionary that is longer than the column is not hashed as a whole.
         if let Some(keys) = keys.filter(|_| column.cells.packed.is_some() && texts_of <= array.len()) {
@@ -111,8 +165,36 @@ impl Column {
         Ok(Some(column))
     }
 
+    /// Calls `each` with the text of each of the first values of a column, or with those of lists. `None`: it is null.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn texts_of(
+        array: &ArrayRef,
+        most: usize,
+        each: &mut dyn FnMut(Option<&[u8]>),
+    ) -> Result<(), ReadError> {
+        let (cells, rows) = match lists_of(array) {
+            Some((elements, rows)) => {
+                let most = rows.iter().take(most).flatten().map(|row| row.end).max();
+                (Cells::of(&elements), 0..most.unwrap_or(0))
+            }
+            None => (Cells::of(array), 0..most),
+        };
+        texts(&cells, rows, FLAGS, &mut |_, text| {
+            each(text);
+            Ok(())
+        })
+    }
+
     /// Writes the cells of these rows.
-    pub fn fill(&self, rows: Range<usize>, labels: Labels, new: &mut NewRows<'_>) -> Result<(), ReadError> {
+    ///
+    /// # Errors
+    /// A cell is not a number, or not a label.
+    pub(crate) fn fill(
+        &self,
+        rows: Range<usize>,
+        labels: Labels,
+        new: &mut NewRows<'_>,
+    ) -> Result<(), ReadError> {
         let (at, cells) = (self.at, &self.cells);
         let Some(keys) = self.keys else {
             if self.is_label {
@@ -124,6 +206,14 @@ impl Column {
                 Cell::Text(text) => new.number_of_text(at, row, text),
             });
         };
+        if let Some(lists) = &self.lists {
+            let (begin, missing) = (rows.start, [keys.categorical(b"")]);
+            for row in rows {
+                let of_row = lists[row].clone().map_or(&missing[..], |elements| &self.of_texts[elements]);
+                new.categories(at, row - begin, of_row);
+            }
+            return Ok(());
+        }
         if self.of_texts.is_empty() {
             return texts(cells, rows, FLAGS, &mut |row, text| {
                 new.category(at, row, keys.categorical(text.unwrap_or_default()));
@@ -135,6 +225,31 @@ impl Column {
             new.category(at, row - begin, cells.place(row).map_or(missing, |place| self.of_texts[place]));
         }
         Ok(())
+    }
+}
+
+/// The elements of an array of lists, and which of them each row has. `None`: it is no such array.
+#[allow(clippy::type_complexity)]
+fn lists_of(array: &ArrayRef) -> Option<(ArrayRef, Vec<Option<Range<usize>>>)> {
+    let row = |row: usize, range: Range<usize>| array.is_valid(row).then_some(range);
+    let of_offsets = |elements: &ArrayRef, offset: &dyn Fn(usize) -> usize| {
+        let rows = (0..array.len()).map(|at| row(at, offset(at)..offset(at + 1))).collect();
+        (elements.clone(), rows)
+    };
+    match array.data_type() {
+        DataType::List(_) => {
+            let lists = array.as_list::<i32>();
+            Some(of_offsets(lists.values(), &|at| lists.value_offsets()[at] as usize))
+        }
+        DataType::LargeList(_) => {
+            let lists = array.as_list::<i64>();
+            Some(of_offsets(lists.values(), &|at| lists.value_offsets()[at] as usize))
+        }
+        DataType::FixedSizeList(..) => {
+            let lists = array.as_fixed_size_list();
+            Some(of_offsets(lists.values(), &|at| lists.value_offset_at(at) as usize))
+        }
+        _ => None,
     }
 }
 
@@ -219,6 +334,21 @@ fn texts(cells: &Cells, rows: Range<usize>, flags: [&str; 2], each: TakeText<'_>
         DataType::Decimal64(..) => decimals::<Decimal64Type>(cells, rows, each),
         DataType::Decimal128(..) => decimals::<Decimal128Type>(cells, rows, each),
         DataType::Decimal256(..) => decimals::<Decimal256Type>(cells, rows, each),
+        DataType::Date32 => moments::<Date32Type, _>(cells, rows, each, PrimitiveArray::value_as_date),
+        DataType::Date64 => moments::<Date64Type, _>(cells, rows, each, PrimitiveArray::value_as_date),
+        DataType::Timestamp(unit, _) => timestamps(*unit, cells, rows, each),
+        DataType::Time32(TimeUnit::Second) => {
+            moments::<Time32SecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
+        }
+        DataType::Time32(_) => {
+            moments::<Time32MillisecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
+        }
+        DataType::Time64(TimeUnit::Microsecond) => {
+            moments::<Time64MicrosecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
+        }
+        DataType::Time64(_) => {
+            moments::<Time64NanosecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
+        }
         // Only nulls: other types do not pass the check.
         of => with_integers!(of, displayed, (0..rows.len()).try_for_each(|row| each(row, None))),
     }
@@ -228,6 +358,47 @@ fn decimals<T: DecimalType>(cells: &Cells, rows: Range<usize>, each: TakeText<'_
     let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
     for row in rows {
         let text = cells.place(row).map(|place| array.value_as_string(place));
+        each(row - begin, text.as_deref().map(str::as_bytes))?;
+    }
+    Ok(())
+}
+
+/// Times of any unit, in UTC: `2026-11-27 10:30:00`, with a fraction if there is one.
+fn timestamps(
+    unit: TimeUnit,
+    cells: &Cells,
+    rows: Range<usize>,
+    each: TakeText<'_>,
+) -> Result<(), ReadError> {
+    match unit {
+        TimeUnit::Second => {
+            moments::<TimestampSecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
+        }
+        TimeUnit::Millisecond => {
+            moments::<TimestampMillisecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
+        }
+        TimeUnit::Microsecond => {
+            moments::<TimestampMicrosecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
+        }
+        TimeUnit::Nanosecond => {
+            moments::<TimestampNanosecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
+        }
+    }
+}
+
+/// The texts of dates or times. One that the calendar does not have is missing.
+fn moments<T: ArrowTemporalType, M: Display>(
+    cells: &Cells,
+    rows: Range<usize>,
+    each: TakeText<'_>,
+    moment: fn(&PrimitiveArray<T>, usize) -> Option<M>,
+) -> Result<(), ReadError>
+where
+    i64: From<T::Native>,
+{
+    let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
+    for row in rows {
+        let text = cells.place(row).and_then(|place| moment(array, place)).map(|moment| moment.to_string());
         each(row - begin, text.as_deref().map(str::as_bytes))?;
     }
     Ok(())
@@ -292,7 +463,7 @@ mod tests {
         let mut seed = 7u64;
         let mut others = 0;
         for _ in 0..200_000 {
-            seed = gannet::table::mix(seed);
+            seed = gannet_core::mix(seed);
             let near = f32::from_bits(seed as u32);
             if !near.is_finite() {
                 continue;

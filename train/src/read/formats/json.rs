@@ -1,0 +1,302 @@
+//! JSON lines: an object a line. Names are columns, also those inside objects (`a.b`), and values become the features
+//! that a CSV field with the same text becomes. A list is a column with several values. `null` is a missing value.
+//!
+//! There is no header. So a column is whatever has its name in a line: a category, unless a flag says otherwise. A name
+//! that a flag lists and a line has not is a missing value.
+
+use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX};
+use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
+use crate::read::formats::labels::Labels;
+use crate::read::formats::libsvm::Lines;
+use crate::read::formats::repeated_keys::RepeatedKeys;
+use crate::read::formats::scale::{Scale, Scaling};
+use crate::read::formats::text_key::ColumnKeys;
+use sonic_rs::{JsonType, JsonValueTrait, LazyValue, to_array_iter, to_object_iter};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// Fields whose places are remembered. Lines mostly have the same names in the same order.
+const REMEMBERED: usize = 1024;
+
+/// Reads lines of the format.
+#[derive(Clone, Debug)]
+pub(crate) struct Json {
+    intercept: bool,
+    unlabelled: bool,
+    pub labels: Labels,
+    label: String,
+    /// The columns that flags list.
+    listed: HashMap<String, usize>,
+    fields: Vec<Listed>,
+    /// Whether other names are categories.
+    others: bool,
+    /// The names of the last lines, by their place.
+    remembered: Vec<(String, Field)>,
+    /// The number of lines so far, to tell whether a line has a listed column.
+    line: u64,
+    repeats: RepeatedKeys,
+}
+
+/// A column that a flag lists.
+#[derive(Clone, Debug)]
+struct Listed {
+    role: Role,
+    scaling: Scaling,
+    /// The last line that has it.
+    seen: u64,
+}
+
+/// What a name means.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    Label,
+    /// A column that a flag lists.
+    Listed(usize),
+    /// A column of categories.
+    Other(ColumnKeys),
+    Skipped,
+}
+
+impl Json {
+    /// # Errors
+    /// A column is chosen twice, or its scale is unknown: in words.
+    pub fn new(choice: &ColumnChoice, scale: &Scale, lines: Lines) -> Result<(Json, Columns), String> {
+        let Lines { intercept, unlabelled, labels } = lines;
+        let label = choice.label.clone().unwrap_or_else(|| "label".into());
+        let (mut listed, mut fields) = (HashMap::new(), Vec::new());
+        let numeric = choice.numeric.iter().map(|name| {
+            let keys = ColumnKeys::new(name);
+            (name, Role::Numeric(keys.numeric(), keys.missing()))
+        });
+        let categorical =
+            choice.categorical.iter().map(|name| (name, Role::Categorical(ColumnKeys::new(name))));
+        let ignored = choice.ignored.iter().map(|name| (name, Role::Skipped));
+        for (name, role) in categorical.chain(numeric).chain(ignored) {
+            if *name == label || listed.insert(name.clone(), fields.len()).is_some() {
+                return Err(format!(
+                    "column {name:?} is chosen twice; name it once among --label, --categorical, --numeric and --ignore"
+                ));
+            }
+            let scaling = match role {
+                Role::Numeric(..) => scale.known(name)?,
+                _ => Scaling::Kept,
+            };
+            fields.push(Listed { role, scaling, seen: 0 });
+        }
+        let others = choice.categorical.is_empty() && !choice.only;
+        let ColumnChoice { categorical, numeric, ignored, .. } = choice.clone();
+        let label_name = Some(label.clone());
+        let columns =
+            Columns { label: label_name, categorical, numeric, ignored, others, ..Columns::default() };
+        let (remembered, repeats) = (Vec::new(), RepeatedKeys::default());
+        let json = Json {
+            intercept,
+            unlabelled,
+            labels,
+            label,
+            listed,
+            fields,
+            others,
+            remembered,
+            line: 0,
+            repeats,
+        };
+        Ok((json, columns))
+    }
+
+    /// Appends the example of the object in `line`.
+    ///
+    /// # Errors
+    /// What was expected. The block may then have features of the line.
+    pub fn example(&mut self, line: &[u8], block: &mut Block) -> Result<(), String> {
+        self.line += 1;
+        if self.intercept {
+            block.keys.push(INTERCEPT_KEY);
+            block.values.push(1.0);
+        }
+        let (first, mut label) = (block.keys.len(), None);
+        let mut place = 0;
+        walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
+            let field = self.field(name, place);
+            place += 1;
+            self.add(name, field, &value, &mut label, block)
+        })?;
+        for listed in self.fields.iter().filter(|listed| listed.seen != self.line) {
+            add_text(listed, None, block)?;
+        }
+        if block.keys.len() - first >= FEATURES_PER_EXAMPLE_MAX {
+            return Err(format!("expected at most {} features", FEATURES_PER_EXAMPLE_MAX - 1));
+        }
+        let Some(label) = label.or_else(|| self.unlabelled.then_some(f32::NAN)) else {
+            return Err(format!("expected a label in {:?}; name its column with --label", self.label));
+        };
+        block.may_repeat |= self.repeats.any(&block.keys[first..]);
+        block.end(label);
+        Ok(())
+    }
+
+    /// What the name at this place of a line means.
+    fn field(&mut self, name: &str, place: usize) -> Field {
+        if let Some((known, field)) = self.remembered.get(place)
+            && known == name
+        {
+            return *field;
+        }
+        let field = match self.listed.get(name) {
+            Some(&at) => Field::Listed(at),
+            None if name == self.label => Field::Label,
+            None if self.others => Field::Other(ColumnKeys::new(name)),
+            None => Field::Skipped,
+        };
+        match self.remembered.get_mut(place) {
+            Some(known) => *known = (name.to_owned(), field),
+            None if place < REMEMBERED => self.remembered.push((name.to_owned(), field)),
+            None => {}
+        }
+        field
+    }
+
+    /// Adds what a value becomes.
+    fn add(
+        &mut self,
+        name: &str,
+        field: Field,
+        value: &LazyValue<'_>,
+        label: &mut Option<f32>,
+        block: &mut Block,
+    ) -> Result<(), String> {
+        let in_column = |expected: String| format!("{expected}, in {name:?}");
+        match field {
+            Field::Skipped => Ok(()),
+            Field::Label if label.is_some() => Err(in_column("expected one label".into())),
+            Field::Label => {
+                let flags = if matches!(self.labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };
+                let text = text(value, flags).map_err(in_column)?;
+                let text = text.as_deref().unwrap_or_default().trim_ascii();
+                let parsed = self.labels.parse(text);
+                *label = Some(parsed.map_err(|expected| self.labels.wrong_in(name, expected, text, false))?);
+                Ok(())
+            }
+            Field::Listed(at) => {
+                self.fields[at].seen = self.line;
+                let listed = &self.fields[at];
+                if value.is_array() && matches!(listed.role, Role::Numeric(..)) {
+                    return Err(in_column("expected a number, not a list".into()));
+                }
+                each(value, |text| add_text(listed, text, block)).map_err(in_column)
+            }
+            Field::Other(keys) => {
+                let listed = Listed { role: Role::Categorical(keys), scaling: Scaling::Kept, seen: 0 };
+                each(value, |text| add_text(&listed, text, block)).map_err(in_column)
+            }
+        }
+    }
+
+    /// Calls `each` with the names of a valid line and the texts of their values.
+    pub fn texts(line: &[u8], mut each_text: impl FnMut(&str, &[u8])) {
+        // A line that is not valid has been refused before.
+        let _ = walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
+            each(&value, |text| {
+                each_text(name, text.unwrap_or_default());
+                Ok(())
+            })
+        });
+    }
+}
+
+/// The texts of false and true, as in a CSV file.
+const FLAGS: [&str; 2] = ["false", "true"];
+
+/// Adds the feature of one value of a column. `None`: it is missing.
+fn add_text(listed: &Listed, text: Option<&[u8]>, block: &mut Block) -> Result<(), String> {
+    let (key, value) = match listed.role {
+        Role::Skipped | Role::Label => return Ok(()),
+        Role::Categorical(keys) => (keys.categorical(text.unwrap_or_default()), 1.0),
+        Role::Numeric(key, missing) => {
+            let number = match text {
+                // As in a CSV file of the same table.
+                Some(b"true") => Some(1.0),
+                Some(b"false") => Some(0.0),
+                text => parse_number(text.unwrap_or_default())?,
+            };
+            let (found, value) = number_feature(number, key, missing);
+            (found, if number.is_some() { listed.scaling.of(value) } else { value })
+        }
+    };
+    if !value.is_finite() {
+        return Err("expected a number that fits f32 when it is scaled (--scale)".into());
+    }
+    block.keys.push(key);
+    block.values.push(value);
+    Ok(())
+}
+
+/// Calls `take` with the text of a value, or with those of a list. `None`: it is null.
+fn each(
+    value: &LazyValue<'_>,
+    mut take: impl FnMut(Option<&[u8]>) -> Result<(), String>,
+) -> Result<(), String> {
+    if value.get_type() != JsonType::Array {
+        return take(text(value, FLAGS)?.as_deref());
+    }
+    for element in to_array_iter(value.as_raw_str()) {
+        take(text(&element.map_err(wrong)?, FLAGS)?.as_deref())?;
+    }
+    Ok(())
+}
+
+/// The text of a value, as a CSV file would have it. `None`: it is null.
+fn text<'a>(value: &'a LazyValue<'_>, flags: [&'static str; 2]) -> Result<Option<Cow<'a, [u8]>>, String> {
+    Ok(Some(Cow::Borrowed(match value.get_type() {
+        JsonType::Null => return Ok(None),
+        JsonType::Boolean => flags[usize::from(value.as_raw_str() == "true")].as_bytes(),
+        JsonType::Number => value.as_raw_str().as_bytes(),
+        JsonType::String => value.as_str().ok_or("expected a valid string")?.as_bytes(),
+        JsonType::Array => return Err("expected no list inside a list".into()),
+        JsonType::Object => return Err("expected no object inside a list".into()),
+    })))
+}
+
+/// Calls `each` with every name of an object and its value, and with the names inside of objects.
+fn walk(
+    object: &[u8],
+    prefix: &str,
+    depth: usize,
+    each: &mut dyn FnMut(&str, LazyValue<'_>) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut end = None;
+    for entry in to_object_iter(object) {
+        let (name, value) = entry.map_err(wrong)?;
+        let raw = value.as_raw_str();
+        end = Some(raw.as_ptr().addr() + raw.len() - object.as_ptr().addr());
+        let name = if prefix.is_empty() { Cow::Borrowed(&*name) } else { format!("{prefix}.{name}").into() };
+        if value.get_type() != JsonType::Object {
+            each(&name, value)?;
+        } else if depth == 0 {
+            return Err(format!("expected at most {JSON_DEPTH_MAX} objects inside each other, in {name:?}"));
+        } else {
+            walk(raw.as_bytes(), &name, depth - 1, each)?;
+        }
+    }
+    // The iterator does not look behind the object.
+    let rest = match end {
+        Some(end) => object[end..].trim_ascii_start().strip_prefix(b"}"),
+        None => object
+            .trim_ascii_start()
+            .strip_prefix(b"{")
+            .and_then(|rest| rest.trim_ascii_start().strip_prefix(b"}")),
+    };
+    match rest.map(<[u8]>::trim_ascii) {
+        Some([]) => Ok(()),
+        _ => Err("expected one JSON object on the line, and nothing behind it".into()),
+    }
+}
+
+/// The first line of the parser's error: the others draw the text.
+#[cold]
+fn wrong(error: sonic_rs::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default().trim_end_matches('.');
+    format!("expected a JSON object on the line ({first})")
+}

@@ -1,0 +1,151 @@
+//! Makes examples of record batches.
+
+use crate::read::block::Block;
+use crate::read::error::ReadError;
+use crate::read::formats::columns::{ColumnChoice, Role};
+use crate::read::formats::labels::Labels;
+use crate::read::formats::scale::Scale;
+use crate::read::table_rows::TableRows;
+use crate::read::tables::columns::{Column, check, has_numbers};
+use arrow_array::RecordBatch;
+use arrow_schema::Schema;
+
+/// What the columns of a table mean.
+#[derive(Clone, Debug)]
+pub struct TableSettings {
+    /// The roles of the columns. Columns of floats and decimals are numeric unless it says otherwise.
+    pub choice: ColumnChoice,
+    /// The scaling of numbers.
+    pub scale: Scale,
+    /// The allowed labels.
+    pub labels: Labels,
+    /// Whether there may be no label column.
+    pub unlabelled: bool,
+}
+
+/// Fills blocks with the rows of record batches of one schema.
+pub struct BatchRows {
+    rows: TableRows,
+    /// The columns that are needed, by their indices in the schema.
+    needed: Vec<usize>,
+    intercept: bool,
+    batch: Option<OpenBatch>,
+}
+
+/// A record batch, and how far it was read.
+struct OpenBatch {
+    columns: Vec<Column>,
+    rows: usize,
+    next: usize,
+}
+
+impl BatchRows {
+    /// Rows of this schema. `name` is for messages. `intercept`: each example begins with the
+    /// [intercept](crate::INTERCEPT_KEY).
+    ///
+    /// # Errors
+    /// A column is missing, chosen twice, or has a type that does not fit its role.
+    pub fn new(
+        name: &str,
+        schema: &Schema,
+        settings: &TableSettings,
+        intercept: bool,
+    ) -> Result<BatchRows, ReadError> {
+        let TableSettings { choice, scale, labels, unlabelled } = settings;
+        let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let is_number = |at: usize| has_numbers(schema.field(at).data_type());
+        let rows = TableRows::typed(name, &header, (choice, &is_number), scale, *labels, *unlabelled)?;
+        for (field, role) in schema.fields().iter().zip(rows.roles()) {
+            let checked = check(field.name(), field.data_type(), role);
+            checked.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
+        }
+        let is_needed = |at: &usize| rows.roles()[*at] != Role::Skipped;
+        let needed = (0..header.len()).filter(is_needed).collect();
+        Ok(BatchRows { rows, needed, intercept, batch: None })
+    }
+
+    /// The rows that record batches become.
+    pub fn rows(&self) -> &TableRows {
+        &self.rows
+    }
+
+    /// As [`rows`](Self::rows).
+    pub fn rows_mut(&mut self) -> &mut TableRows {
+        &mut self.rows
+    }
+
+    /// The indices of the columns that are needed, ascending.
+    pub fn needed(&self) -> &[usize] {
+        &self.needed
+    }
+
+    /// Begins with the next record batch. It has all columns of the schema, or only those that are
+    /// [needed](Self::needed).
+    ///
+    /// # Errors
+    /// None that the cells can cause.
+    pub fn begin(&mut self, batch: &RecordBatch) -> Result<(), ReadError> {
+        let is_whole = batch.num_columns() == self.rows.roles().len();
+        let mut columns = Vec::with_capacity(self.needed.len());
+        for (place, &at) in self.needed.iter().enumerate() {
+            let array = batch.column(if is_whole { at } else { place });
+            columns.extend(Column::of(at, &self.rows.roles()[at], array)?);
+        }
+        self.batch = Some(OpenBatch { columns, rows: batch.num_rows(), next: 0 });
+        Ok(())
+    }
+
+    /// Calls `each` with the column's name and the text of every value in the first `most` rows of a record batch. The
+    /// text of a missing value is empty.
+    ///
+    /// # Errors
+    /// None that the cells can cause.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn texts(
+        &self,
+        batch: &RecordBatch,
+        most: usize,
+        each: &mut dyn FnMut(&str, &[u8]),
+    ) -> Result<(), ReadError> {
+        for (place, &at) in self.needed.iter().enumerate() {
+            let name = &self.rows.header()[at];
+            Column::texts_of(batch.column(place), most, &mut |text| each(name, text.unwrap_or_default()))?;
+        }
+        Ok(())
+    }
+
+    /// Frees the record batch.
+    pub fn end(&mut self) {
+        self.batch = None;
+    }
+
+    /// Whether all rows of the record batch have been taken.
+    pub fn is_at_end(&self) -> bool {
+        self.batch.as_ref().is_none_or(|batch| batch.next >= batch.rows)
+    }
+
+    /// Appends the next rows of the record batch to the block, or skips them if there is no block. Returns how many: at
+    /// most `most`, and 0 if the block is full.
+    ///
+    /// # Errors
+    /// A cell is not a number, or not a label.
+    pub fn take(&mut self, most: usize, block: Option<&mut Block>) -> Result<usize, ReadError> {
+        let BatchRows { rows, intercept, batch: Some(batch), .. } = self else { return Ok(0) };
+        let (from, left) = (batch.next, (batch.rows - batch.next).min(most));
+        let count = match block {
+            Some(block) => {
+                let (count, labels) = (left.min(rows.space(block)), rows.labels());
+                rows.append(block, count, *intercept, |new| {
+                    batch.columns.iter().try_for_each(|column| column.fill(from..from + count, labels, new))
+                })?;
+                count
+            }
+            None => {
+                rows.skip(left);
+                left
+            }
+        };
+        batch.next += count;
+        Ok(count)
+    }
+}

@@ -1,0 +1,295 @@
+//! Files of Parquet and Arrow. A part is a row group of Parquet, or a record batch of Arrow: splits are made of them.
+
+use crate::limits::TABLE_ROWS;
+use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::error::ReadError;
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_schema::SchemaRef;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A file of a table.
+pub(crate) struct TableFile {
+    path: String,
+    kind: Kind,
+    pub schema: SchemaRef,
+    /// The parts in order.
+    parts: Vec<Part>,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Parquet(ArrowReaderMetadata),
+    /// Record batches and a list of them.
+    ArrowFile,
+    /// Record batches one after the other: all are one part.
+    ArrowStream,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The byte that decides to which split it belongs.
+    at: u64,
+    /// Its first row.
+    row: u64,
+}
+
+/// The formats of tables in binary files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableFormat {
+    Parquet,
+    ArrowFile,
+    ArrowStream,
+}
+
+const PARQUET: &[u8] = b"PAR1";
+const ARROW: &[u8] = b"ARROW1\0\0";
+/// An Arrow stream begins with the length of its schema behind this mark.
+const STREAM: &[u8] = b"\xff\xff\xff\xff";
+
+impl TableFormat {
+    /// The format of a file, by its first bytes. `None`: it is no regular file, or has another format.
+    pub(crate) fn of(path: &str) -> Option<TableFormat> {
+        let mut head = Vec::new();
+        // Opening a FIFO would wait. Whoever reads the file reports an error.
+        std::fs::metadata(path).ok().filter(|meta| meta.is_file())?;
+        File::open(path).ok()?.take(16).read_to_end(&mut head).ok()?;
+        let named = |extensions: &[&str]| {
+            extensions.iter().any(|extension| path.to_ascii_lowercase().ends_with(extension))
+        };
+        if head.starts_with(PARQUET) && (head.get(4) == Some(&0x15) || named(&[".parquet", ".pq", ".parq"])) {
+            return Some(TableFormat::Parquet);
+        }
+        if head.starts_with(ARROW) {
+            return Some(TableFormat::ArrowFile);
+        }
+        (head.starts_with(STREAM) && named(&[".arrow", ".arrows", ".ipc"]))
+            .then_some(TableFormat::ArrowStream)
+    }
+
+    /// "parquet" or "arrow".
+    pub(crate) fn name(self) -> &'static str {
+        if self == TableFormat::Parquet { "parquet" } else { "arrow" }
+    }
+}
+
+/// A file whose bytes are counted.
+struct CountedFile {
+    file: File,
+    read: Arc<AtomicU64>,
+    stop: StopFlag,
+}
+
+impl CountedFile {
+    fn open(path: &str, read: &Arc<AtomicU64>, stop: &StopFlag) -> std::io::Result<CountedFile> {
+        Ok(CountedFile { file: File::open(path)?, read: read.clone(), stop: stop.clone() })
+    }
+
+    fn again(&self) -> std::io::Result<CountedFile> {
+        Ok(CountedFile { file: self.file.try_clone()?, read: self.read.clone(), stop: self.stop.clone() })
+    }
+}
+
+impl Read for CountedFile {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.stop.is_set() {
+            return Err(std::io::Error::other("stop requested"));
+        }
+        let n = self.file.read(out)?;
+        self.read.fetch_add(n as u64, Relaxed);
+        Ok(n)
+    }
+}
+
+impl Seek for CountedFile {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl Length for CountedFile {
+    fn len(&self) -> u64 {
+        Length::len(&self.file)
+    }
+}
+
+impl ChunkReader for CountedFile {
+    type T = BufReader<CountedFile>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let mut file = self.again()?;
+        file.seek(SeekFrom::Start(start))?;
+        Ok(BufReader::new(file))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes, ParquetError> {
+        // A damaged length must not ask for memory that no file has.
+        if start.saturating_add(length as u64) > Length::len(self) {
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at byte {start} are behind the end of the file"
+            )));
+        }
+        let mut bytes = vec![0; length];
+        let mut file = self.again()?;
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// The record batches of a part, with the words for an error.
+pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, String>> + Send>;
+
+impl TableFile {
+    /// Reads what a file says of itself.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub(crate) fn open(path: &str, format: TableFormat, stop: &StopFlag) -> Result<TableFile, ReadError> {
+        let counted = || CountedFile::open(path, &Arc::default(), stop);
+        let io = |source| ReadError::Io { file: path.to_owned(), source };
+        let damaged = |why| ReadError::Table { file: path.to_owned(), part: "its description".into(), why };
+        let file = counted().map_err(io)?;
+        let bytes = Length::len(&file);
+        let opened = unpanicked(|| match format {
+            TableFormat::Parquet => {
+                let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(words)?;
+                let (mut parts, mut at, mut row) = (Vec::new(), 0, 0);
+                for group in metadata.metadata().row_groups() {
+                    parts.push(Part { at: at.min(bytes - 1), row });
+                    at += u64::try_from(group.compressed_size()).map_err(words)?;
+                    row += u64::try_from(group.num_rows()).map_err(words)?;
+                }
+                Ok((metadata.schema().clone(), Kind::Parquet(metadata), parts))
+            }
+            TableFormat::ArrowFile => {
+                let reader = FileReader::try_new_buffered(file, None).map_err(words)?;
+                let count = reader.num_batches() as u64;
+                // The rows before a record batch are not known.
+                let part = |number: u64| Part { at: number * bytes / count, row: 0 };
+                Ok((reader.schema(), Kind::ArrowFile, (0..count).map(part).collect()))
+            }
+            TableFormat::ArrowStream => {
+                let reader = StreamReader::try_new_buffered(file, None).map_err(words)?;
+                Ok((reader.schema(), Kind::ArrowStream, vec![Part { at: 0, row: 0 }]))
+            }
+        });
+        let (schema, kind, parts) = opened.map_err(damaged)?;
+        Ok(TableFile { path: path.to_owned(), kind, schema, parts })
+    }
+
+    /// The parts that belong to a split of these bytes. Every part belongs to one split.
+    pub(crate) fn parts(&self, split: Range<u64>) -> Range<usize> {
+        let before = |at: u64| self.parts.partition_point(|part| part.at < at);
+        before(split.start)..before(split.end)
+    }
+
+    /// The first row of a part, if it is known.
+    pub(crate) fn row(&self, part: usize) -> u64 {
+        self.parts[part].row
+    }
+
+    /// The name of a part in messages.
+    pub(crate) fn part_name(&self, part: usize) -> String {
+        match self.kind {
+            Kind::Parquet(_) => format!("row group {part}"),
+            Kind::ArrowFile => format!("record batch {part}"),
+            Kind::ArrowStream => "its record batches".into(),
+        }
+    }
+
+    /// The record batches of a part, with these columns only. `read` counts the bytes.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is damaged: in words.
+    pub(crate) fn batches(
+        &self,
+        part: usize,
+        columns: &[usize],
+        read: &Arc<AtomicU64>,
+        stop: &StopFlag,
+    ) -> Result<Batches, String> {
+        let file = CountedFile::open(&self.path, read, stop).map_err(words)?;
+        let columns = columns.to_vec();
+        let batches: Batches = unpanicked(|| match &self.kind {
+            Kind::Parquet(metadata) => {
+                let mask = ProjectionMask::roots(metadata.parquet_schema(), columns);
+                let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone());
+                let builder = builder.with_row_groups(vec![part]).with_projection(mask);
+                let reader = builder.with_batch_size(TABLE_ROWS).build().map_err(words)?;
+                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as Batches)
+            }
+            Kind::ArrowFile => {
+                let mut reader = FileReader::try_new_buffered(file, Some(columns)).map_err(words)?;
+                reader.set_index(part).map_err(words)?;
+                Ok(Box::new(reader.take(1).map(|batch| batch.map_err(words))) as Batches)
+            }
+            Kind::ArrowStream => {
+                let reader = StreamReader::try_new_buffered(file, Some(columns)).map_err(words)?;
+                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as Batches)
+            }
+        })?;
+        Ok(Box::new(Unpanicked { batches, over: false }))
+    }
+
+    /// The error of a part that cannot be read. Names the column that cannot, if one alone cannot.
+    #[cold]
+    pub(crate) fn damaged(&self, part: usize, columns: &[usize], why: String, stop: &StopFlag) -> ReadError {
+        if stop.is_set() {
+            return ReadError::Stopped { file: self.path.clone() };
+        }
+        let is_bad = |column: &&usize| {
+            let batches = self.batches(part, &[**column], &Arc::default(), stop);
+            batches.is_ok_and(|mut batches| batches.any(|batch| batch.is_err()))
+        };
+        let name = |column: &usize| format!(", column {:?}", self.schema.field(*column).name());
+        let column = columns.iter().find(is_bad).map_or(String::new(), name);
+        let part = format!("{}{column}", self.part_name(part));
+        ReadError::Table { file: self.path.clone(), part, why }
+    }
+}
+
+/// Record batches of a decoder that may panic on a damaged file.
+struct Unpanicked {
+    batches: Batches,
+    over: bool,
+}
+
+impl Iterator for Unpanicked {
+    type Item = Result<RecordBatch, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let next = unpanicked(|| Ok(self.batches.next())).unwrap_or_else(|why| Some(Err(why)));
+        self.over = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+/// Runs the code of a decoder. A panic in it becomes an error: its file is damaged in a way that it does not check.
+fn unpanicked<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // What a panic leaves behind is dropped.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+        Err(format!("the decoder stops: {text}"))
+    })
+}
+
+fn words(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

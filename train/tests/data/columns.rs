@@ -1,0 +1,311 @@
+//! The same table in every format that has columns: the same keys, values and labels.
+
+use gannet_train::{Block, ColumnChoice, CsvForm, Data, Format, Reader, Share};
+use proptest::prelude::*;
+use std::fmt::Write;
+
+/// A row: its label, a text and a number that may be missing, a whole number, a flag.
+pub type Row = (bool, Option<String>, Option<f32>, i64, bool);
+
+pub fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let number = || (-999_999i32..999_999).prop_map(|number| number as f32 / 64.0);
+    let text = || "[a-c,\"; \\n\\\\é]{0,8}";
+    let row = (any::<bool>(), prop::option::of(text()), prop::option::of(number()), -5i64..50, any::<bool>());
+    prop::collection::vec(row, 1..60)
+}
+
+pub fn choice() -> ColumnChoice {
+    ColumnChoice { label: Some("clicked".into()), numeric: vec!["height".into()], ..ColumnChoice::default() }
+}
+
+fn csv(rows: &[Row], delimiter: char, header: bool) -> String {
+    let mut text = String::new();
+    if header {
+        text = ["clicked", "city", "height", "hour", "is_new"].join(&delimiter.to_string()) + "\n";
+    }
+    for (label, city, height, hour, is_new) in rows {
+        let city = city.as_ref().map(|city| format!("\"{}\"", city.replace('"', "\"\""))).unwrap_or_default();
+        let height = height.map(|height| height.to_string()).unwrap_or_default();
+        let fields = [u8::from(*label).to_string(), city, height, hour.to_string(), is_new.to_string()];
+        writeln!(text, "{}", fields.join(&delimiter.to_string())).unwrap();
+    }
+    text
+}
+
+fn json(rows: &[Row]) -> String {
+    let line = |(clicked, city, height, hour, is_new): &Row| {
+        let object = serde_json::json!({
+            "clicked": u8::from(*clicked), "city": city, "height": height, "hour": hour, "is_new": is_new,
+        });
+        // Numbers as in the CSV file.
+        let height = height.map_or("null".into(), |height| height.to_string());
+        let fields = ["clicked", "city", "height", "hour", "is_new"].map(|name| {
+            let value = if name == "height" { height.clone() } else { object[name].to_string() };
+            format!("{name:?}: {value}")
+        });
+        format!("{{{}}}\n", fields.join(","))
+    };
+    rows.iter().map(line).collect()
+}
+
+/// All examples of some data, in one block.
+pub fn examples(data: &Data) -> Block {
+    let mut reader = Reader::open(data, 7, Share::ALL).unwrap();
+    let (mut all, mut block) = (Block::default(), Block::default());
+    all.clear();
+    while reader.next(&mut block).unwrap() {
+        let base = all.keys.len() as u32;
+        all.labels.extend(&block.labels);
+        all.offsets.extend(block.offsets[1..].iter().map(|end| base + end));
+        all.keys.extend(&block.keys);
+        all.values.extend(&block.values);
+    }
+    all
+}
+
+fn file(folder: &tempfile::TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// The examples of a table as a CSV file.
+pub fn of_csv(rows: &[Row], folder: &tempfile::TempDir) -> Block {
+    let path = file(folder, "want.csv", csv(rows, ',', true));
+    examples(&Data { columns: choice(), ..Data::new(&path) })
+}
+
+proptest! {
+    #[test]
+    fn every_text_format_has_the_examples_of_the_table(rows in rows()) {
+        let folder = tempfile::tempdir().unwrap();
+        let want = of_csv(&rows, &folder);
+        prop_assert_eq!(want.len(), rows.len());
+        let path = file(&folder, "x.jsonl", json(&rows));
+        prop_assert_eq!(&examples(&Data { columns: choice(), ..Data::new(&path) }), &want);
+        let path = file(&folder, "x.csv", csv(&rows, ';', true));
+        let form = CsvForm { delimiter: Some(b';'), names: None };
+        prop_assert_eq!(&examples(&Data { columns: choice(), csv: form, ..Data::new(&path) }), &want);
+        let path = file(&folder, "x.txt", csv(&rows, '|', false));
+        let names = ["clicked", "city", "height", "hour", "is_new"].map(String::from).to_vec();
+        let form = CsvForm { delimiter: Some(b'|'), names: Some(names) };
+        prop_assert_eq!(&examples(&Data { columns: choice(), csv: form, ..Data::new(&path) }), &want);
+        // A column that is left out, by its name or because it has none.
+        let indexed: String = csv(&rows, ',', true);
+        let indexed = indexed.replacen("clicked", ",clicked", 1);
+        let indexed = indexed.replacen("hour", "hour,more", 1);
+        let mut at = 0;
+        let whole = csv::records(&indexed).into_iter().enumerate().map(|(number, record)| {
+            if number == 0 { return record; }
+            at += 1;
+            let (rest, last) = record.trim_end_matches('\n').rsplit_once(',').unwrap();
+            format!("{at},{rest},x{at},{last}\n")
+        });
+        let path = file(&folder, "y.csv", whole.collect::<String>());
+        let columns = ColumnChoice { ignored: vec!["more".into()], ..choice() };
+        prop_assert_eq!(&examples(&Data { columns, ..Data::new(&path) }), &want);
+    }
+}
+
+mod csv {
+    /// The records of a text whose quotes are in pairs.
+    pub fn records(text: &str) -> Vec<String> {
+        let (mut all, mut record, mut quoted) = (Vec::new(), String::new(), false);
+        for c in text.chars() {
+            quoted ^= c == '"';
+            record.push(c);
+            if c == '\n' && !quoted {
+                all.push(std::mem::take(&mut record));
+            }
+        }
+        all
+    }
+}
+
+/// Names inside objects, lists, names that a line lacks, and escapes.
+#[test]
+fn json_lines_mean_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |column: &str, text: &str| gannet_train::ColumnKeys::new(column).categorical(text.as_bytes());
+    let number = gannet_train::ColumnKeys::new("n");
+    let all =
+        ColumnChoice { numeric: vec!["n".into()], ignored: vec!["id".into()], ..ColumnChoice::default() };
+    let only = ColumnChoice { categorical: vec!["a".into(), "b".into()], ..ColumnChoice::default() };
+    for (choice, line, label, want) in [
+        (
+            &all,
+            r#"{"label":1,"a":"x","n":2.5,"id":7}"#,
+            1.0,
+            vec![(key("a", "x"), 1.0), (number.numeric(), 2.5)],
+        ),
+        (&all, r#" { "n" : "3" , "label" : true } "#, 1.0, vec![(number.numeric(), 3.0)]),
+        (
+            &all,
+            r#"{"label":0,"o":{"p":{"q":1.0},"r":null}}"#,
+            0.0,
+            vec![(key("o.p.q", "1.0"), 1.0), (key("o.r", ""), 1.0), (number.missing(), 1.0)],
+        ),
+        (
+            &all,
+            r#"{"l":["x","y",null,2],"m":[],"label":-1,"n":null}"#,
+            0.0,
+            vec![
+                (key("l", "x"), 1.0),
+                (key("l", "y"), 1.0),
+                (key("l", ""), 1.0),
+                (key("l", "2"), 1.0),
+                (number.missing(), 1.0),
+            ],
+        ),
+        (
+            &all,
+            r#"{"label":"1","caf\u00e9":"a\"b\n\ud83d\ude00","n":-0.5e1}"#,
+            1.0,
+            vec![(key("café", "a\"b\n😀"), 1.0), (number.numeric(), -5.0)],
+        ),
+        (&only, r#"{"label":1,"z":3,"b":false}"#, 1.0, vec![(key("b", "false"), 1.0), (key("a", ""), 1.0)]),
+    ] {
+        let path = file(&folder, "x.jsonl", format!("{line}\n"));
+        let data = Data { columns: choice.clone(), intercept: false, ..Data::new(&path) };
+        let block = examples(&data);
+        let got: Vec<(u64, f32)> = block.keys.iter().copied().zip(block.values.iter().copied()).collect();
+        assert_eq!((block.labels[0], got), (label, want), "{line}");
+    }
+}
+
+#[test]
+fn wrong_json_lines_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let numeric = ColumnChoice { numeric: vec!["n".into()], ..ColumnChoice::default() };
+    let deep = format!(r#"{{"label":1,"o":{}1{}}}"#, r#"{"o":"#.repeat(40), "}".repeat(40));
+    for (line, part) in [
+        (r#"{"a":1}"#, "expected a label in \"label\"; name its column with --label"),
+        (r#"{"label":2}"#, "--positive"),
+        (r#"{"label":1,"label":0}"#, "expected one label"),
+        (r#"{"label":1,"n":"x"}"#, "expected a number, or nothing or NA where it is missing, in \"n\""),
+        (r#"{"label":1,"n":[1]}"#, "expected a number, not a list, in \"n\""),
+        (r#"{"label":1,"a":[[1]]}"#, "no list inside a list"),
+        (r#"{"label":1,"a":[{"b":1}]}"#, "no object inside a list"),
+        (r#"{"label":1,"a":"#, "expected a JSON object"),
+        (r#"{"label":1,"a":"x"#, "expected a JSON object"),
+        (r#"{"label":1} x"#, "nothing behind it"),
+        (r#"{"label":1}{"label":1}"#, "nothing behind it"),
+        (r#"{"label":1,}"#, "expected a JSON object"),
+        (r#"{"label":1,"n":1e400}"#, "expected a finite number"),
+        (r#"{"label":1,"a":nul}"#, "expected a JSON object"),
+        (&deep, "objects inside each other"),
+    ] {
+        let path = file(&folder, "x.jsonl", format!("{{\"label\":1}}\n{line}\n"));
+        let data = Data { columns: numeric.clone(), ..Data::new(&path) };
+        let mut reader = Reader::open(&data, 7, Share::ALL).unwrap();
+        let error = reader.next(&mut Block::default()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{path}:2: ")) && error.contains(part), "{line}: {error}");
+    }
+    let path = file(&folder, "x.json", "[\n{\"label\":1}\n]\n");
+    let error = Reader::look(&Data::new(&path)).unwrap_err().to_string();
+    assert!(error.contains("is a JSON array") && error.contains("jq -c"), "{error}");
+}
+
+#[test]
+fn libffm_and_ranking_files_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let ffm = file(&folder, "x.data", "1 0:3:1 1:7:0.5 # c\n0 2:9:1 10:8:-2\r\n");
+    let ranked = file(&folder, "x.svm", "1 qid:3 3:1 7:0.5\n0 qid:12 9:1 8:-2\n");
+    let plain = file(&folder, "y.svm", "1 3:1 7:0.5\n0 9:1 8:-2\n");
+    let want = examples(&Data::new(&plain));
+    assert_eq!(Reader::check(&Data::new(&ffm)).unwrap(), Some("libffm"));
+    assert_eq!(examples(&Data::new(&ffm)), want);
+    assert_eq!(examples(&Data::new(&ranked)), want);
+    for (text, part) in [
+        ("1 0:3", "expected field:id:value"),
+        ("1 70000:3:1", "a field of at most 65535"),
+        ("1 0:18446744073709551615:1", "expected field:id:value"),
+        ("1 0:3:x", "expected a number after the colon"),
+        ("1 0:3:1:2", "expected a number after the colon"),
+    ] {
+        let path = file(&folder, "bad.ffm", format!("1 0:3:1\n{text}\n"));
+        let mut reader = Reader::open(&Data::new(&path), 7, Share::ALL).unwrap();
+        let error = reader.next(&mut Block::default()).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains(":2: "), "{text}: {error}");
+    }
+}
+
+#[test]
+fn odd_csv_files_end_right_or_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let semicolons = CsvForm { delimiter: Some(b';'), names: None };
+    let bare = |names: &[&str]| CsvForm {
+        delimiter: None,
+        names: Some(names.iter().map(|n| n.to_string()).collect()),
+    };
+    let ignored = |name: &str| ColumnChoice { ignored: vec![name.into()], ..ColumnChoice::default() };
+    for (text, form, columns, want) in [
+        ("label,a\n1,\"x\ny\"\n0,z\n", CsvForm::default(), ColumnChoice::default(), Ok(2)),
+        (
+            "label,\"a\nb\"\n1,x\n",
+            CsvForm::default(),
+            ColumnChoice::default(),
+            Err("has a line break; rename it"),
+        ),
+        (
+            "label,a\n1,\"x\n0,z\n",
+            CsvForm::default(),
+            ColumnChoice::default(),
+            Err(":2: expected the closing quote"),
+        ),
+        (
+            "label,a\n1,\"x\n\"y\n0,z\n",
+            CsvForm::default(),
+            ColumnChoice::default(),
+            Err(":2: expected the delimiter after"),
+        ),
+        ("label,a\n1,\"x\n\ny\"\n0,\n2,z\n", CsvForm::default(), ColumnChoice::default(), Err(":6: ")),
+        ("label;a\n1;x\n", semicolons.clone(), ColumnChoice::default(), Ok(1)),
+        ("label,a\n1,x\n", semicolons, ColumnChoice::default(), Err("no feature columns")),
+        ("1,x\n0,y\n", bare(&[]), ColumnChoice::default(), Ok(2)),
+        ("1,x\n0,y\n", bare(&["label", "a"]), ColumnChoice::default(), Ok(2)),
+        (
+            "1,x\n0,y\n",
+            bare(&["label", "a", "b"]),
+            ColumnChoice::default(),
+            Err("has 2 fields, and --columns names 3"),
+        ),
+        ("1,x\n0,y\n", CsvForm::default(), ColumnChoice::default(), Err("--no-header")),
+        ("label,a,b\n1,x,y\n", CsvForm::default(), ignored("a"), Ok(1)),
+        ("label,a\n1,x\n", CsvForm::default(), ignored("c"), Err("--ignore")),
+        ("label,a,b\n1,x,y\n", CsvForm::default(), ignored("label"), Err("left out (--ignore) and chosen")),
+    ] {
+        let path = file(&folder, "x.csv", text);
+        let data = Data { csv: form, columns, ..Data::new(&path) };
+        let read = Reader::open(&data, 7, Share::ALL).and_then(|mut reader| {
+            let mut block = Block::default();
+            reader.next(&mut block).map(|_| block.len())
+        });
+        match (read, want) {
+            (Ok(examples), Ok(want)) => assert_eq!(examples, want, "{text:?}"),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{text:?}: {error}"),
+            (read, want) => panic!("{text:?}: {read:?}, and {want:?} is expected"),
+        }
+    }
+}
+
+/// A quote that nothing closes makes one bad record of all lines behind it. Each of them counts as bad.
+#[test]
+fn an_open_quote_does_not_hide_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("label,a\n1,\"x\n{}", "0,y\n".repeat(50));
+    let path = file(&folder, "x.csv", text);
+    for (allowed, fails) in [(50, true), (51, false)] {
+        let data = Data { skip_bad_lines: allowed, ..Data::new(&path) };
+        let mut reader = Reader::open(&data, 7, Share::ALL).unwrap();
+        let read = reader.next(&mut Block::default());
+        assert_eq!(read.is_err(), fails, "{allowed}");
+        assert_eq!(reader.bad_lines().count, 51);
+    }
+}
+
+#[test]
+fn formats_with_columns_are_alike() {
+    assert!(Format::Csv.is_like(Format::Json) && Format::Json.is_like(Format::Parquet));
+    assert!(!Format::Csv.is_like(Format::Libsvm) && Format::Vw.is_like(Format::Vw));
+}

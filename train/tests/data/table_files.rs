@@ -1,0 +1,200 @@
+//! Files of Parquet and Arrow give the examples that the same table gives as a CSV file, and damaged ones end by name.
+
+use crate::columns::{Row, choice, examples, of_csv, rows};
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int8Array, Int64Array, ListArray, RecordBatch,
+    StringArray,
+};
+use arrow_ipc::writer::{FileWriter, StreamWriter};
+use gannet_train::{Block, ColumnChoice, ColumnKeys, Data, Reader, Share, Survey};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use proptest::prelude::*;
+use std::path::Path;
+use std::sync::Arc;
+
+fn batch(rows: &[Row], packed: bool) -> RecordBatch {
+    let texts = || rows.iter().map(|row| row.1.as_deref());
+    let city: ArrayRef = match packed {
+        true => Arc::new(texts().collect::<DictionaryArray<Int32Type>>()),
+        false => Arc::new(texts().collect::<StringArray>()),
+    };
+    let columns: [(&str, ArrayRef, bool); 6] = [
+        ("clicked", Arc::new(rows.iter().map(|row| Some(row.0 as i8)).collect::<Int8Array>()), false),
+        ("city", city, true),
+        ("height", Arc::new(rows.iter().map(|row| row.2).collect::<Float32Array>()), true),
+        // Pandas' index has the place of its column in its name, and is left out.
+        ("Unnamed: 3", Arc::new((0..rows.len() as i64).map(Some).collect::<Int64Array>()), false),
+        ("hour", Arc::new(rows.iter().map(|row| Some(row.3)).collect::<Int64Array>()), false),
+        ("is_new", Arc::new(rows.iter().map(|row| Some(row.4)).collect::<BooleanArray>()), false),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+fn write_parquet(path: &Path, batches: &[RecordBatch], compression: Compression) {
+    let properties = WriterProperties::builder().set_compression(compression).build();
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties)).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+        // A row group of its own.
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+fn write_arrow(path: &Path, batches: &[RecordBatch]) {
+    let mut writer = FileWriter::try_new(std::fs::File::create(path).unwrap(), &batches[0].schema()).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.finish().unwrap();
+}
+
+fn write_stream(path: &Path, batches: &[RecordBatch]) {
+    let mut writer =
+        StreamWriter::try_new(std::fs::File::create(path).unwrap(), &batches[0].schema()).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.finish().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn table_files_have_the_examples_of_the_table(rows in rows(), parts in 1usize..30, packed: bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let want = of_csv(&rows, &folder);
+        let batches: Vec<RecordBatch> = rows.chunks(parts).map(|rows| batch(rows, packed)).collect();
+        let path = |name: &str| folder.path().join(name);
+        let zstd = Compression::ZSTD(ZstdLevel::default());
+        write_parquet(&path("a.parquet"), &batches, zstd);
+        write_parquet(&path("b"), &batches, Compression::SNAPPY);
+        write_parquet(&path("c"), &batches, Compression::GZIP(Default::default()));
+        let mut names = vec!["a.parquet", "b", "c"];
+        // Arrow's files have one dictionary a column.
+        if !packed || batches.len() == 1 {
+            write_arrow(&path("d.arrow"), &batches);
+            write_stream(&path("e.arrows"), &batches);
+            names.extend(["d.arrow", "e.arrows"]);
+        }
+        for name in names {
+            let data = Data { columns: choice(), ..Data::new(path(name).to_str().unwrap()) };
+            prop_assert_eq!(&examples(&data), &want, "{}", name);
+        }
+        // Two files, one after the other, are one.
+        let (first, second) = batches.split_at(batches.len() / 2);
+        if !first.is_empty() {
+            write_parquet(&path("f.parquet"), first, zstd);
+            write_parquet(&path("g.parquet"), second, zstd);
+            let files = ["f.parquet", "g.parquet"].map(|name| path(name).display().to_string());
+            let data = Data { columns: choice(), ..Data::of(files.to_vec()) };
+            prop_assert_eq!(&examples(&data), &want);
+        }
+    }
+}
+
+fn three_groups(folder: &tempfile::TempDir) -> String {
+    let row = |at: i64| (at % 3 == 0, Some(format!("city {}", at % 7)), Some(at as f32), at, at % 2 == 0);
+    let batches: Vec<RecordBatch> = (0..3)
+        .map(|group| batch(&(group * 900..group * 900 + 900).map(row).collect::<Vec<_>>(), false))
+        .collect();
+    let path = folder.path().join("x.parquet");
+    write_parquet(&path, &batches, Compression::SNAPPY);
+    path.display().to_string()
+}
+
+/// Floats are numbers by default, and lists are several categories.
+#[test]
+fn columns_have_the_roles_of_their_types() {
+    let folder = tempfile::tempdir().unwrap();
+    let lists = [Some(vec![Some(1), Some(2), None]), None, Some(vec![])];
+    let columns: [(&str, ArrayRef); 3] = [
+        ("label", Arc::new(Int8Array::from(vec![1, 0, 1]))),
+        ("tags", Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(lists))),
+        ("price", Arc::new(Float32Array::from(vec![Some(0.5), None, Some(2.0)]))),
+    ];
+    let path = folder.path().join("x.parquet");
+    write_parquet(&path, &[RecordBatch::try_from_iter(columns).unwrap()], Compression::UNCOMPRESSED);
+    let path = path.display().to_string();
+    let data = Data { intercept: false, ..Data::new(&path) };
+    let block = examples(&data);
+    let (tags, price) = (ColumnKeys::new("tags"), ColumnKeys::new("price"));
+    let tag = |text: &str| (tags.categorical(text.as_bytes()), 1.0);
+    let of = |i: usize| -> Vec<(u64, f32)> {
+        block.range(i).map(|at| (block.keys[at], block.values[at])).collect()
+    };
+    assert_eq!(of(0), [tag("1"), tag("2"), tag(""), (price.numeric(), 0.5)]);
+    assert_eq!(of(1), [tag(""), (price.missing(), 1.0)]);
+    assert_eq!(of(2), [(price.numeric(), 2.0)]);
+    let survey = Survey::of(&data, None).unwrap();
+    assert_eq!((survey.column("price").unwrap().numbers, survey.lines.0), (2, 3));
+    for (choice, part) in [
+        (ColumnChoice { numeric: vec!["tags".into()], ..Default::default() }, "it can only be categorical"),
+        (ColumnChoice { categorical: vec!["price".into()], ..Default::default() }, "name it in --numeric"),
+        (ColumnChoice { label: Some("x".into()), ..Default::default() }, "--label"),
+    ] {
+        let error = Reader::look(&Data { columns: choice, ..Data::new(&path) }).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains(&path), "{error}");
+    }
+}
+
+/// A file with bytes changed anywhere, or cut anywhere, is read right or refused with its name; nothing panics.
+#[test]
+fn damaged_files_end_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = three_groups(&folder);
+    let whole = std::fs::read(&path).unwrap();
+    let damaged = folder.path().join("y.parquet").display().to_string();
+    let (mut named, mut seed) = (0, 7u64);
+    for round in 0..400usize {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let mut bytes = whole.clone();
+        let at = (seed >> 20) as usize % bytes.len();
+        match round % 3 {
+            0 => bytes.truncate(at.max(4)),
+            1 => bytes[at] ^= 1 << (seed >> 60 & 7),
+            _ => bytes[at..].iter_mut().take(64).for_each(|byte| *byte = (seed >> 50) as u8),
+        }
+        std::fs::write(&damaged, &bytes).unwrap();
+        let data = Data { columns: choice(), ..Data::new(&damaged) };
+        let read = Reader::open(&data, 50, Share::ALL).and_then(|mut reader| {
+            let mut block = Block::default();
+            while reader.next(&mut block)? {}
+            Ok(())
+        });
+        if let Err(error) = read {
+            assert!(error.to_string().contains(&damaged), "{error}");
+            named += usize::from(error.to_string().contains("cannot be read"));
+        }
+    }
+    assert!(named > 150, "{named}");
+}
+
+/// The bytes of one column of one row group are damaged: the error has its name and the number of the group.
+#[test]
+fn a_damaged_page_is_named_with_its_row_group_and_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = three_groups(&folder);
+    let file = parquet::file::serialized_reader::SerializedFileReader::try_from(Path::new(&path)).unwrap();
+    let metadata = parquet::file::reader::FileReader::metadata(&file).clone();
+    let column =
+        metadata.row_group(1).columns().iter().position(|c| c.column_path().string() == "city").unwrap();
+    let (start, length) = metadata.row_group(1).column(column).byte_range();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[start as usize..(start + length) as usize].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let data = Data { columns: choice(), ..Data::new(&path) };
+    let mut reader = Reader::open(&data, 100, Share::ALL).unwrap();
+    let mut block = Block::default();
+    let mut read = 0;
+    let error = loop {
+        match reader.next(&mut block) {
+            Ok(true) => read += block.len(),
+            Ok(false) => panic!("the damage was not seen"),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(read >= 900, "{read}");
+    assert!(error.contains(&format!("{path}: row group 1, column \"city\" cannot be read")), "{error}");
+}
