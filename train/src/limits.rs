@@ -23,6 +23,14 @@ pub const TABLE_ROWS: usize = 4096;
 pub const JSON_DEPTH_MAX: usize = 16;
 /// How often a worker shows the servers that it lives while it waits for the source of its splits.
 pub const IN_TOUCH_EVERY: Duration = Duration::from_millis(50);
+/// How often a worker looks whether a source has grown.
+pub const GROWN_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a worker without a task waits before it asks again, where the source grows.
+pub const GROWN_ASK_EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a task of a file in a growing folder, unless `--task-bytes` says another number.
+pub const GROWN_TASK_BYTES: u64 = 4 << 20;
+/// Tasks of one file in a growing folder. They are larger in a larger file.
+pub const FILE_TASKS_MAX: u32 = 256;
 /// Examples of a batch.
 pub const BATCH_MAX: usize = 1 << 16;
 /// Most occurrences of a block. With more, a batch's offsets would not fit in u32.

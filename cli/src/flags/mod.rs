@@ -6,6 +6,7 @@ pub mod checkpoints;
 pub mod cli;
 pub mod data;
 pub mod doctor;
+pub mod follow;
 pub mod job;
 pub mod launch;
 pub mod log;
@@ -29,6 +30,7 @@ pub use crate::flags::checkpoints::{
 pub use crate::flags::cli::{Cli, Command};
 pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
 pub use crate::flags::doctor::DoctorArgs;
+pub use crate::flags::follow::FollowOrder;
 pub use crate::flags::job::{
     DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
 };

@@ -1,6 +1,7 @@
 //! The flags of `gannet train`.
 
 use crate::flags::data::InputArgs;
+use crate::flags::follow::FollowArgs;
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -18,6 +19,9 @@ pub struct TrainArgs {
     /// How DATA is read.
     #[command(flatten)]
     pub input: InputArgs,
+    /// Data that grows.
+    #[command(flatten)]
+    pub follow: FollowArgs,
     /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,

@@ -5,7 +5,7 @@ use crate::flags::{Cli, Command, LaunchArgs, spelled};
 use crate::job::check;
 use crate::launch::addresses::Addresses;
 use crate::launch::role::ProcessRole;
-use crate::train::places;
+use crate::train::{follow, places};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -134,6 +134,7 @@ impl Job {
                 .map_err(|error| Failure::input(error.to_string().trim().to_owned()))?;
             if let (Command::Train(train), true) = (&cli.command, role.is_worker())
                 && train.data.is_empty()
+                && train.follow.follow.is_none()
             {
                 return Err(Failure::input("no DATA: write train DATA .. behind the --"));
             }
@@ -144,6 +145,7 @@ impl Job {
                 return Err(Failure::input(text));
             }
             if let Command::Train(train) = &cli.command {
+                follow::check_follow(train)?;
                 places::check_places(train, true)?;
                 check::check_job(&train.job)?;
             }

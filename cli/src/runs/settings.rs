@@ -68,7 +68,15 @@ pub fn of_run(
     options: Option<&Options>,
 ) -> Result<Vec<RunSetting>, Failure> {
     let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
-    all.extend(data(files));
+    match &args.follow.follow {
+        // Which files it has changes, and the scheduler knows which are trained.
+        Some(folder) => {
+            let (value, shown) = ("a folder that grows".to_owned(), folder.display().to_string());
+            all.push(RunSetting { flag: "--follow".into(), value, shown, of_rows: false });
+            all.push(RunSetting::new("--follow-order", spelt(&args.follow.follow_order)));
+        }
+        None => all.extend(data(files)),
+    }
     all.extend(of_job(args));
     let of_model = of_model(args, options)?;
     all.extend(of_model.into_iter().map(|setting| match NOT_OF_ROWS.contains(&setting.flag.as_str()) {

@@ -14,6 +14,7 @@ use crate::report::warnings;
 use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::{ended_early, save_and_report};
+use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
@@ -34,6 +35,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, std::slice::from_ref(&schema), &Shape::lr())?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
+    follow::train_alone(args, &mut options);
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
         // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is

@@ -2,6 +2,7 @@
 
 pub mod ending;
 pub mod feed;
+pub mod follow;
 pub mod in_store;
 pub mod input_check;
 pub mod lbfgs;
@@ -16,7 +17,7 @@ pub mod validation;
 pub mod worker;
 
 use crate::checkpoint::source;
-use crate::failure::Failure;
+use crate::failure::{Failure, STOPPED};
 use crate::flags::{JobName, ModelName, TrainArgs};
 use crate::job::backups::Membership;
 use crate::job::{backups, check, end, wire};
@@ -28,7 +29,10 @@ use crate::{launched, server};
 /// Runs the command.
 pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
-    tasks::settle(&mut args);
+    if !follow::settle(&mut args)? {
+        return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
+    }
+    tasks::settle(&mut args)?;
     places::check_places(&args, launched::is_launched())?;
     let lbfgs = lbfgs::plan::is_chosen(&args)?;
     warm_start::check_warm_flags(&args, lbfgs)?;

@@ -84,7 +84,11 @@ const OF_LBFGS: [&str; 5] = ["--history", "--max-iter", "--tolerance", "--data-m
 pub fn check_places(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
     let job = &args.job;
     roles::check_role(args)?;
-    if args.data.is_empty() && job.job_name != Some(Ps) && job.data_server.feed.is_none() {
+    if args.data.is_empty()
+        && args.follow.follow.is_none()
+        && job.job_name != Some(Ps)
+        && job.data_server.feed.is_none()
+    {
         let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
         return Err(Failure::input(text));
     }

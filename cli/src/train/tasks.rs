@@ -9,6 +9,7 @@ use crate::job::servers::named_scheduler;
 use crate::job::sync;
 use crate::runs::in_run::InRun;
 use crate::train::feed::data_client::DataClient;
+use crate::train::follow;
 use gannet::job::{
     FenceFn, Heartbeat, JOB_WORKERS_MAX, JobAnswer, JobClient, JobPlan, PlanFile, WorkerIncarnation,
 };
@@ -37,13 +38,20 @@ pub struct InJob {
 }
 
 /// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
-pub fn settle(args: &mut TrainArgs) {
+///
+/// # Errors
+/// The data grows, and a scheduler cannot hand it out.
+pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     let of_it = job.job_name == Some(JobName::Worker) && job.data_server.feed.is_none();
     if !of_it || job.tasks.tasks != TasksName::Auto {
-        return;
+        return Ok(());
     }
     let why_not = why_not(args);
+    if let (Some(why), true) = (why_not, args.follow.follow.is_some()) {
+        let text = format!("--follow: the scheduler hands out the files, which it cannot because of {why}");
+        return Err(Failure::input(text));
+    }
     args.job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
     match why_not {
         None => tracing::info!("the scheduler hands out the data in splits (--tasks auto)"),
@@ -51,6 +59,7 @@ pub fn settle(args: &mut TrainArgs) {
             notice!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
         }
     }
+    Ok(())
 }
 
 /// The reason why a scheduler cannot hand out the data.
@@ -147,7 +156,8 @@ pub fn join(
             (plan, client.fingerprints())
         }
         None => {
-            let fingerprints = fingerprints(options)?;
+            let grows = args.follow.follow.is_some();
+            let fingerprints = if grows { Vec::new() } else { fingerprints(options)? };
             (plan(args, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
     };
@@ -172,9 +182,10 @@ pub fn join(
     let heartbeat = Heartbeat::begin(run.client(), client_of_job, fence, line.counters.clone())
         .map_err(|error| Failure::new(crate::failure::SYSTEM, error.to_string()))?;
     let is_remote = client.is_some();
-    let scheduled = Arc::new(match client {
-        Some(client) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
-        None => Scheduled::new(heartbeat, joined.started),
+    let scheduled = Arc::new(match (client, follow::source(args)) {
+        (Some(client), _) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
+        (None, Some(source)) => Scheduled::growing(heartbeat, joined.started, source),
+        (None, None) => Scheduled::new(heartbeat, joined.started),
     });
     options.splits = Some((scheduled.clone(), fingerprints));
     Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec(), answer: joined })

@@ -10,6 +10,7 @@ use crate::report::account::Account;
 use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::ended_early;
+use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::models::learn::{finish, learn};
 use crate::train::models::plan::{model, options_of, preflight};
@@ -31,6 +32,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, &schemas_of(&*model), &shape)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
+    follow::train_alone(args, &mut options);
     let push = push_of(&options, &*model)?;
     // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
     // process are faster.

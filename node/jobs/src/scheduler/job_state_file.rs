@@ -15,7 +15,7 @@ const BEHIND: &str = ".book";
 
 /// The file. A checkpoint has the same bytes as its state `tasks`.
 pub const JOB_STATE_FILE: StateFile<JobState> = StateFile::new(
-    b"GNTBOOK5",
+    b"GNTBOOK6",
     "the scheduler's job state file",
     "move it away and begin the run anew with --fresh",
 );

@@ -176,6 +176,29 @@ pub(crate) struct FileHeads {
     last: Option<Box<FileHead>>,
 }
 
+/// The format of these first lines.
+pub(crate) fn of_sample(data: &Data, sample: Vec<u8>) -> Result<LineReader, ReadError> {
+    let stream = Stream::over(Box::new(io::Cursor::new(sample)), Arc::default());
+    let mut source = Source::new("the first message".into(), stream, &data.stop)?;
+    LineReader::of(&mut source, data)?.ok_or_else(|| ReadError::Empty { file: "the first message".into() })
+}
+
+/// Reads a split whose text is a whole text, and not a part of a file.
+pub(crate) fn whole(
+    data: &Data,
+    batch: usize,
+    split: &Split,
+    position: &ReadPosition,
+    text: Box<dyn Read + Send>,
+) -> Result<Option<Reader>, ReadError> {
+    let stream = Stream::over(text, position.read.clone());
+    let mut source = Source::new(data.files[0].clone(), stream, &data.stop)?;
+    match LineReader::of(&mut source, data)? {
+        Some(kind) => Reader::of_text(data, batch, split, position, source, kind).map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Reads a split like [`Reader::of_split`], with the text from the client.
 pub(crate) fn reader(
     data: &Data,
