@@ -12,7 +12,6 @@ also goes back to a checkpoint, if its seed says so.
 """
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -82,7 +81,10 @@ class Kafka:
                 if time.time() - start > 60:
                     raise RuntimeError(f"the broker does not come: {error}") from error
                 time.sleep(0.2)
-        self.producer = Producer({"bootstrap.servers": self.addr, "enable.idempotence": False, "acks": "all", "retries": 0})
+        # Tansu tells the first offset of the last batch as that of the last message, so a batch has one message. An
+        # idempotent producer sends nothing twice.
+        settings = {"bootstrap.servers": self.addr, "batch.num.messages": 1, "enable.idempotence": True}
+        self.producer = Producer(settings)
         self.sent = 0
 
     def words(self):
@@ -113,7 +115,8 @@ class Round:
         self.options, self.chance = options, random.Random(seed)
         self.place = tempfile.mkdtemp(prefix=f"gannet-round-{seed}-")
         self.addr = f"127.0.0.1:{free_port()}"
-        self.workers, self.server, self.lines = {}, None, 0
+        self.workers, self.server, self.lines, self.restores = {}, None, 0, 0
+        self.hosts = ",".join(f"w{at}:1" for at in range(WORKERS))
         self.source = (Kafka if options.source == "kafka" else Folder)(options, self.place)
 
     def start(self, name, words):
@@ -124,12 +127,14 @@ class Round:
         return os.path.join(self.place, name)
 
     def start_server(self, *more):
-        words = ["server", "--listen", self.addr, "--threads", "2", "--data-dir", self.folder("ps")]
+        words = ["train", "--job-name", "ps", "--ps-hosts", self.addr, "--worker-hosts", self.hosts, "--task-index", "0",
+                 "--threads", "2", "--data-dir", self.folder(f"ps{self.restores}")]
+        if self.options.checkpoints:
+            words += ["--checkpoint", self.folder("saved")]
         self.server = self.start("server", [*words, *more])
 
     def worker_words(self, index, *more):
-        hosts = ",".join(f"w{at}:1" for at in range(WORKERS))
-        job = ["--ps-hosts", self.addr, "--worker-hosts", hosts, "--job-name", "worker", "--task-index", str(index)]
+        job = ["--ps-hosts", self.addr, "--worker-hosts", self.hosts, "--job-name", "worker", "--task-index", str(index)]
         limits = ["--worker-timeout", "2", "--peer-timeout", "60", "--task-bytes", "1KiB", "--batch", "32"]
         saves = ["--checkpoint", self.folder("saved"), "--checkpoint-secs", "1"] if self.options.checkpoints else []
         return ["train", *self.source.words(), *job, *limits, *saves, "--no-intercept", "--l1", "0", "--json",
@@ -149,6 +154,8 @@ class Round:
 
     def event(self):
         what = self.chance.choice(["worker", "worker", "server", "source", "late"])
+        if self.options.checkpoints and self.chance.random() < 0.3 and os.path.isdir(self.folder("saved")):
+            return self.restore()
         if what == "worker":
             index = self.chance.randrange(WORKERS)
             self.kill(self.workers[index])
@@ -166,11 +173,17 @@ class Round:
         self.start_worker(index)
         return f"worker {index} was stopped and came back"
 
-    def examples(self):
-        words = [self.options.gannet, "status", "--ps-hosts", self.addr, "--json"]
-        done = subprocess.run(words, capture_output=True, text=True)
-        job = json.loads(done.stdout).get("job") if done.returncode == 0 else None
-        return (job or {}).get("examples", 0)
+    def restore(self):
+        """All rows are lost. The job goes back to its newest checkpoint, in a new folder."""
+        time.sleep(1.5)
+        for process in [*self.workers.values(), self.server]:
+            self.kill(process)
+        self.restores += 1
+        saved = sorted(name for name in os.listdir(self.folder("saved")) if os.path.isdir(self.folder(f"saved/{name}")))
+        self.start_server()
+        for index in range(WORKERS):
+            self.start_worker(index)
+        return f"the job went back to checkpoint {saved[-1] if saved else None}"
 
     def run(self):
         self.add()

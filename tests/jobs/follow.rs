@@ -127,7 +127,7 @@ fn a_signal_ends_a_wait_for_files_and_the_model_is_saved() {
     std::thread::sleep(Duration::from_secs(2));
     waits.signal(Signal::TERM);
     let done = waits.wait();
-    assert!(done.code == Some(130) && done.err.contains("waiting for the first file"), "{done:?}");
+    assert!(done.code == Some(130) && done.err.contains("waiting for something to train"), "{done:?}");
     add(&grown.data, 0);
     let trains = Process::start(gannet(&line));
     std::thread::sleep(Duration::from_secs(2));
@@ -142,7 +142,7 @@ fn until_end_trains_what_is_there_and_ends() {
     let (data, model) = (grown.data.display().to_string(), grown.model());
     let line =
         format!("train --follow {data} --until-end --no-intercept --l1 0 --json --out {}", model.display());
-    refused(&line, &["the folder has no file to train"]);
+    refused(&line, &["nothing to train until the end"]);
     (0..3).for_each(|at| add(&grown.data, at));
     let soon = format!("--until {}", in_seconds(3));
     for until in ["--until-end", "--until-end --follow-order time", &soon] {
@@ -150,7 +150,7 @@ fn until_end_trains_what_is_there_and_ends() {
         assert_eq!((done.code, done.json()["examples"].as_u64()), (Some(0), Some(3 * LINES)), "{done:?}");
         check_once(&model, 3 * LINES, grown.folder.path());
     }
-    refused(&line.replace("--until-end", "--until 1"), &["no file to train until the end"]);
+    refused(&line.replace("--until-end", "--until 1"), &["nothing to train until the end"]);
 }
 
 #[test]
@@ -170,6 +170,20 @@ fn flags_that_do_not_go_with_a_growing_folder_are_refused_by_name() {
     let job = "--ps-hosts h:1 --worker-hosts a:1 --job-name worker --task-index 0";
     refused(&format!("{follow} {job} --tasks off"), &["--tasks off"]);
     refused(&format!("{follow} {job} --deterministic --sync bsp"), &["--follow", "--deterministic"]);
+}
+
+#[test]
+fn topics_of_kafka_that_cannot_be_trained_are_refused_by_name() {
+    let topic = "train kafka://127.0.0.1:1/clicks";
+    refused(topic, &["--format", "json"]);
+    refused(&format!("{topic} --format csv"), &["--no-header --columns"]);
+    refused(&format!("{topic} --format parquet"), &["lines"]);
+    refused(&format!("{topic} b.svm --format libsvm"), &["one topic"]);
+    refused(&format!("{topic} --format libsvm --epochs 2"), &["--epochs"]);
+    match cfg!(feature = "kafka") {
+        true => refused("train kafka://127.0.0.1:1 --format libsvm", &["the topic is missing"]),
+        false => refused(&format!("{topic} --format libsvm"), &["--features kafka"]),
+    }
 }
 
 #[test]

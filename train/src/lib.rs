@@ -30,6 +30,8 @@ pub use read::formats::labels::{Labels, TwoLabels};
 pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 pub use read::formats::text_key::{ColumnKeys, text_key};
 pub use read::growing::folder::{Folder, Until};
+#[cfg(feature = "kafka")]
+pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::GrowingSource;
 pub use read::reader::Reader;

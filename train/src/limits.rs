@@ -31,6 +31,24 @@ pub const GROWN_ASK_EVERY: Duration = Duration::from_millis(50);
 pub const GROWN_TASK_BYTES: u64 = 4 << 20;
 /// Tasks of one file in a growing folder. They are larger in a larger file.
 pub const FILE_TASKS_MAX: u32 = 256;
+/// Messages of a task of a topic.
+#[cfg(feature = "kafka")]
+pub const KAFKA_TASK_MESSAGES: u64 = 1 << 14;
+/// How long a broker may take to answer a question.
+#[cfg(feature = "kafka")]
+pub const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one wait for a message takes, before the stop flag is looked at.
+#[cfg(feature = "kafka")]
+pub const KAFKA_POLL: Duration = Duration::from_millis(100);
+/// KiB of messages that the client of Kafka reads ahead, for each partition.
+#[cfg(feature = "kafka")]
+pub const KAFKA_QUEUE_KIB: &str = "16384";
+/// Bytes of messages behind which they are parsed.
+#[cfg(feature = "kafka")]
+pub const KAFKA_TEXT_BYTES: usize = 256 << 10;
+/// How often it is committed how far the training is.
+#[cfg(feature = "kafka")]
+pub const KAFKA_COMMIT_EVERY: Duration = Duration::from_secs(5);
 /// Examples of a batch.
 pub const BATCH_MAX: usize = 1 << 16;
 /// Most occurrences of a block. With more, a batch's offsets would not fit in u32.

@@ -25,13 +25,23 @@ pub struct FollowArgs {
     /// With --follow: the order of the files that are there together.
     #[arg(long, value_enum, requires = "follow", default_value = "name")]
     pub follow_order: FollowOrder,
-    /// With --follow: end with the files that are there at the start.
-    #[arg(long, requires = "follow")]
+    /// With --follow or a topic of Kafka: end with what is there at the start.
+    #[arg(long)]
     pub until_end: bool,
-    /// With --follow: end with the files that were written until TIME, such as 2026-11-28T20:00:00Z or seconds since
-    /// 1970.
-    #[arg(long, value_name = "TIME", requires = "follow", conflicts_with = "until_end", value_parser = time)]
+    /// With --follow or a topic of Kafka: end with what was written until TIME, such as 2026-11-28T20:00:00Z or seconds
+    /// since 1970.
+    #[arg(long, value_name = "TIME", conflicts_with = "until_end", value_parser = time)]
     pub until: Option<u64>,
+    /// The topic of Kafka that DATA names. It is taken out of DATA before anything looks for files.
+    #[arg(skip)]
+    pub topic: Option<String>,
+}
+
+impl FollowArgs {
+    /// Whether the data grows.
+    pub fn grows(&self) -> bool {
+        self.follow.is_some() || self.topic.is_some()
+    }
 }
 
 /// Parses a time: nanoseconds since 1970.

@@ -75,7 +75,16 @@ pub fn of_run(
             all.push(RunSetting { flag: "--follow".into(), value, shown, of_rows: false });
             all.push(RunSetting::new("--follow-order", spelt(&args.follow.follow_order)));
         }
-        None => all.extend(data(files)),
+        None => match &args.follow.topic {
+            // The brokers may have other names, also in a later part of the job.
+            Some(topic) => {
+                let place = topic.split_once('?').map_or(topic.as_str(), |(place, _)| place);
+                let name = place.rsplit_once('/').map_or(place, |(_, name)| name);
+                let (value, shown) = (format!("topic {name}"), topic.clone());
+                all.push(RunSetting { flag: "DATA".into(), value, shown, of_rows: false });
+            }
+            None => all.extend(data(files)),
+        },
     }
     all.extend(of_job(args));
     let of_model = of_model(args, options)?;

@@ -35,7 +35,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, std::slice::from_ref(&schema), &Shape::lr())?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    follow::train_alone(args, &mut options);
+    follow::train_alone(args, &mut options, &metrics)?;
     let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
         // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is

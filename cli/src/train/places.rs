@@ -85,7 +85,7 @@ pub fn check_places(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> 
     let job = &args.job;
     roles::check_role(args)?;
     if args.data.is_empty()
-        && args.follow.follow.is_none()
+        && !args.follow.grows()
         && job.job_name != Some(Ps)
         && job.data_server.feed.is_none()
     {

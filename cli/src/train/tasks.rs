@@ -7,6 +7,7 @@ use crate::input;
 use crate::job::connection::WorkerConnection;
 use crate::job::servers::named_scheduler;
 use crate::job::sync;
+use crate::metrics::Metrics;
 use crate::runs::in_run::InRun;
 use crate::train::feed::data_client::DataClient;
 use crate::train::follow;
@@ -48,7 +49,7 @@ pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let why_not = why_not(args);
-    if let (Some(why), true) = (why_not, args.follow.follow.is_some()) {
+    if let (Some(why), true) = (why_not, args.follow.grows()) {
         let text = format!("--follow: the scheduler hands out the files, which it cannot because of {why}");
         return Err(Failure::input(text));
     }
@@ -144,7 +145,7 @@ pub fn join(
     schemas: &[Schema],
     line: &WorkerConnection,
     client: Option<DataClient>,
-    (settings, run): (&[RunSetting], &InRun),
+    (settings, run, metrics): (&[RunSetting], &InRun, &Metrics),
 ) -> Result<InJob, Failure> {
     let (job, net, config) = (&args.job, &line.net, &line.config);
     let (plan, fingerprints) = match &client {
@@ -156,7 +157,7 @@ pub fn join(
             (plan, client.fingerprints())
         }
         None => {
-            let grows = args.follow.follow.is_some();
+            let grows = args.follow.grows();
             let fingerprints = if grows { Vec::new() } else { fingerprints(options)? };
             (plan(args, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
@@ -182,7 +183,11 @@ pub fn join(
     let heartbeat = Heartbeat::begin(run.client(), client_of_job, fence, line.counters.clone())
         .map_err(|error| Failure::new(crate::failure::SYSTEM, error.to_string()))?;
     let is_remote = client.is_some();
-    let scheduled = Arc::new(match (client, follow::source(args)) {
+    let source = follow::source(args)?;
+    if let Some(source) = &source {
+        follow::tell_lags(metrics, source);
+    }
+    let scheduled = Arc::new(match (client, source) {
         (Some(client), _) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
         (None, Some(source)) => Scheduled::growing(heartbeat, joined.started, source),
         (None, None) => Scheduled::new(heartbeat, joined.started),

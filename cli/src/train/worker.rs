@@ -144,7 +144,10 @@ impl<'a> JobWorker<'a> {
         // The worker joins the job before it connects: a second process with this index is refused before it can
         // replace the first one at the servers.
         let in_job = match scheduled {
-            true => Some(tasks::join(args, &mut self.options, &schemas, &line, client, (&settings, &run))?),
+            true => {
+                let of_job = (&settings[..], &run, &self.metrics);
+                Some(tasks::join(args, &mut self.options, &schemas, &line, client, of_job)?)
+            }
             false => None,
         };
         if let Some(in_job) = &in_job {

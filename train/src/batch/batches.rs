@@ -113,7 +113,7 @@ enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
     /// Splits from a source, and the split that is being read.
-    Splits(SplitQueue, ReadPosition, OpenFiles, Option<(Split, Box<Reader>)>),
+    Splits(SplitQueue, ReadPosition, Box<OpenFiles>, Option<(Split, Box<Reader>)>),
 }
 
 /// What the reader learned about the data.
@@ -194,7 +194,7 @@ impl BatchMaker {
             (_, None) => unreachable!("remote data comes in splits"),
             (_, Some(queue)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
-                BatchSource::Splits(queue.clone(), position, OpenFiles::default(), None)
+                BatchSource::Splits(queue.clone(), position, Box::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());

@@ -32,7 +32,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(args, &schemas_of(&*model), &shape)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    follow::train_alone(args, &mut options);
+    follow::train_alone(args, &mut options, &metrics)?;
     let push = push_of(&options, &*model)?;
     // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
     // process are faster.

@@ -65,7 +65,7 @@ impl Growing {
     }
 
     /// Hands out the task that was found first.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn hand_out(&mut self) -> Option<u64> {
         (!self.waiting.is_empty()).then(|| self.waiting.remove(0))
     }
 

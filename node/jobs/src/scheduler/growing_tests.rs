@@ -80,6 +80,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..300)
 }
 
+/// How often each message of a partition was trained.
+type TimesTrained = BTreeMap<(u32, u64), u32>;
+
 /// A job on a topic, beside what was trained of each message. Each worker knows a stand of the scheduler, maybe an old
 /// one.
 struct Model {
@@ -88,8 +91,8 @@ struct Model {
     incarnations: [u64; 3],
     held: [Vec<(u64, GrownTask)>; 3],
     stands: [SourceStand; 3],
-    trained: BTreeMap<(u32, u64), u32>,
-    saved: Option<(Vec<u8>, BTreeMap<(u32, u64), u32>)>,
+    trained: TimesTrained,
+    saved: Option<(Vec<u8>, TimesTrained)>,
 }
 
 impl Model {

@@ -80,7 +80,7 @@ impl JobState {
     /// The next split that was never handed out.
     fn hand_out(&mut self) -> Option<u64> {
         let index = match &mut self.growing {
-            Some(growing) => growing.next()?,
+            Some(growing) => growing.hand_out()?,
             None if self.next < self.plan.tasks() => self.next,
             None => return None,
         };

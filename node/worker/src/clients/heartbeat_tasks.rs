@@ -1,5 +1,5 @@
-//! The tasks of a worker: it takes them from the scheduler, reports them as trained, and reports what is new in a source
-//! that grows.
+//! The tasks of a worker: it takes them from the scheduler, and reports them as trained. It also reports what is new in
+//! a source that grows.
 
 use crate::clients::heartbeat::Heartbeat;
 use crate::clients::logged_wait::LoggedWait;

@@ -25,7 +25,7 @@ fn write(folder: &Path, name: &str, bytes: &str, seconds: i64) {
 fn look(folder: &Folder, growing: &mut Growing) -> Vec<String> {
     growing.take_in(folder.look(&growing.stand()).unwrap());
     let mut names = Vec::new();
-    while let Some(number) = growing.next() {
+    while let Some(number) = growing.hand_out() {
         let Some(GrownTask::Lines { file, start, end }) = growing.task(number).cloned() else { panic!() };
         names.push(if end - start == file.bytes {
             file.name

@@ -26,7 +26,7 @@ impl LocalTasks {
     }
 
     fn grant(&self) -> SplitGrant {
-        self.with(|growing| match growing.next() {
+        self.with(|growing| match growing.hand_out() {
             Some(index) => match growing.task(index) {
                 Some(task) => SplitGrant::Grown { index, task: task.clone(), from: 0 },
                 None => SplitGrant::Wait,

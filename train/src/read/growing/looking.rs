@@ -37,6 +37,9 @@ pub trait GrowingSource: Send + Sync + Debug {
         Ok(None)
     }
 
+    /// All tasks are trained, and no more will come.
+    fn end(&self, _stand: &SourceStand) {}
+
     /// How many messages of each partition are not trained, where that is known.
     fn lags(&self) -> Vec<(u32, u64)> {
         Vec::new()
@@ -83,7 +86,10 @@ impl Looks {
             }
             match take()? {
                 SplitGrant::Grown { index, task, from } => return Ok(Some((index, task, from))),
-                SplitGrant::Over => return Ok(None),
+                SplitGrant::Over => {
+                    source.end(&report(&Found::Nothing)?);
+                    return Ok(None);
+                }
                 SplitGrant::Wait => std::thread::sleep(GROWN_ASK_EVERY),
                 SplitGrant::Task { index, .. } => {
                     return Err(format!(

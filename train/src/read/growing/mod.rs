@@ -3,5 +3,9 @@
 pub(crate) mod folder;
 #[cfg(test)]
 mod folder_tests;
+#[cfg(feature = "kafka")]
+pub(crate) mod kafka;
+#[cfg(feature = "kafka")]
+pub(crate) mod kafka_text;
 pub(crate) mod local_tasks;
 pub(crate) mod looking;
