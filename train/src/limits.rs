@@ -37,6 +37,9 @@ pub const KAFKA_TASK_MESSAGES: u64 = 1 << 14;
 /// How long a broker may take to answer a question.
 #[cfg(feature = "kafka")]
 pub const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the brokers may not answer while a topic is trained.
+#[cfg(feature = "kafka")]
+pub const KAFKA_PATIENCE: Duration = Duration::from_secs(600);
 /// How long one wait for a message takes, before the stop flag is looked at.
 #[cfg(feature = "kafka")]
 pub const KAFKA_POLL: Duration = Duration::from_millis(100);

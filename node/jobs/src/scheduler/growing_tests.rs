@@ -179,13 +179,14 @@ proptest! {
         let mut model = Model::new();
         events.into_iter().for_each(|event| model.run(event));
         // Everything is found in the end: a stand of before a restore is not.
-        for _ in 0..50 {
+        for _ in 0..4 {
             model.stands[0] = model.job.take_found(model.me(0), Found::Nothing).unwrap();
             model.look(0, 9);
             for rank in 0..3 {
-                for _ in 0..300 {
-                    model.run(Event::Take(rank));
+                model.run(Event::Take(rank));
+                while !model.held[rank as usize].is_empty() {
                     model.run(Event::Done(rank));
+                    model.run(Event::Take(rank));
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! A topic of Kafka whose messages are trained while others are added. The job's scheduler hands out ranges of offsets,
 //! and a worker reads its range itself: no consumer group decides who reads what, or from where.
 
-use crate::limits::{KAFKA_COMMIT_EVERY, KAFKA_QUEUE_KIB, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT};
+use crate::limits::{
+    KAFKA_COMMIT_EVERY, KAFKA_PATIENCE, KAFKA_QUEUE_KIB, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT,
+};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
 use crate::read::growing::kafka_text::{KafkaText, RangeReader};
@@ -88,11 +90,28 @@ pub struct KafkaTopic {
     spare: Arc<Mutex<Vec<RangeReader>>>,
     lags: Mutex<BTreeMap<u32, u64>>,
     committed: Mutex<Option<Instant>>,
+    /// Since when the brokers do not answer.
+    away_since: Mutex<Option<Instant>>,
 }
 
 impl fmt::Debug for KafkaTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KafkaTopic").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Why a look found nothing.
+enum LookError {
+    /// The brokers do not answer, and may do so later.
+    Away(String),
+    /// No later look will succeed.
+    Final(String),
+}
+
+impl LookError {
+    fn in_words(self) -> String {
+        let (LookError::Away(why) | LookError::Final(why)) = self;
+        why
     }
 }
 
@@ -108,7 +127,7 @@ impl KafkaTopic {
     pub fn new(address: KafkaAddress, until: Until, clock: fn() -> u64) -> Result<KafkaTopic, String> {
         let asks = consumer(&address)?;
         let (spare, lags, committed) = (Arc::default(), Mutex::default(), Mutex::default());
-        Ok(KafkaTopic { address, until, clock, asks, spare, lags, committed })
+        Ok(KafkaTopic { address, until, clock, asks, spare, lags, committed, away_since: Mutex::default() })
     }
 
     /// How many messages of each partition are not trained.
@@ -116,11 +135,11 @@ impl KafkaTopic {
         unlocked(&self.lags).clone()
     }
 
-    fn failed(&self, error: &KafkaError) -> String {
-        format!("{}: {error}; see that the brokers answer, and that the topic is there", self.address)
+    fn failed(&self, error: &KafkaError) -> LookError {
+        LookError::Away(format!("{}: {error}; see that the brokers answer", self.address))
     }
 
-    fn partitions(&self) -> Result<Vec<i32>, String> {
+    fn partitions(&self) -> Result<Vec<i32>, LookError> {
         let topic = self.address.topic.as_str();
         let metadata =
             self.asks.fetch_metadata(Some(topic), KAFKA_TIMEOUT).map_err(|error| self.failed(&error))?;
@@ -128,19 +147,22 @@ impl KafkaTopic {
         let partitions = of_topic.map(|of| of.partitions().iter().map(|of| of.id()).collect::<Vec<_>>());
         match partitions.filter(|all| !all.is_empty()) {
             Some(all) => Ok(all),
-            None => Err(format!("{}: the brokers have no such topic; make it first", self.address)),
+            None => {
+                let why = format!("{}: the brokers have no such topic; make it first", self.address);
+                Err(LookError::Final(why))
+            }
         }
     }
 
     /// The first offset of a partition, and the one behind its last message.
-    fn watermarks(&self, partition: i32) -> Result<(u64, u64), String> {
+    fn watermarks(&self, partition: i32) -> Result<(u64, u64), LookError> {
         let marks = self.asks.fetch_watermarks(&self.address.topic, partition, KAFKA_TIMEOUT);
         let (low, high) = marks.map_err(|error| self.failed(&error))?;
         Ok((low.max(0) as u64, high.max(low).max(0) as u64))
     }
 
     /// Where the job ends in each partition.
-    fn ends(&self, found: &[(FoundRange, u64)]) -> Result<Option<Vec<FoundRange>>, String> {
+    fn ends(&self, found: &[(FoundRange, u64)]) -> Result<Option<Vec<FoundRange>>, LookError> {
         let bounds = |end: &dyn Fn(u32, u64) -> u64| {
             let bound = |(of, high): &(FoundRange, u64)| FoundRange {
                 end: end(of.partition, *high).max(of.start),
@@ -169,6 +191,51 @@ impl KafkaTopic {
                 Ok(bounds(&|partition, high| later(partition).unwrap_or(high).min(high)))
             }
         }
+    }
+
+    /// Looks for messages that are in no task.
+    fn find(&self, stand: &SourceStand) -> Result<Found, LookError> {
+        let has_end = stand.partitions.iter().any(|of| of.end.is_some());
+        let (mut found, mut unknown) = (Vec::new(), Vec::new());
+        for partition in self.partitions()? {
+            let (low, high) = self.watermarks(partition)?;
+            let known = stand.partitions.iter().find(|of| of.partition == partition as u32);
+            let start = known.map_or(if self.address.latest { high } else { low }, |of| of.next);
+            if let Some(PartitionStand { next, .. }) = known.filter(|of| of.next < low) {
+                return Err(LookError::Final(format!(
+                    "{}, partition {partition}: messages {next} to {} were deleted before they were trained; let the \
+                     brokers keep messages for longer, and begin the training anew",
+                    self.address,
+                    low - 1
+                )));
+            }
+            let range = FoundRange { partition: partition as u32, start, end: start };
+            if known.is_none() && !has_end {
+                unknown.push(range);
+            }
+            unlocked(&self.lags)
+                .insert(partition as u32, high.saturating_sub(known.map_or(start, |of| of.trained)));
+            found.push((range, high.max(start)));
+        }
+        let bounds = if has_end { None } else { self.ends(&found)? };
+        // An empty range says where a partition begins.
+        let room = (stand.room as usize).saturating_sub(unknown.len());
+        let ranges = unknown.into_iter().chain(cut(&found, room)).collect::<Vec<_>>();
+        match ranges.is_empty() && bounds.is_none() {
+            true => Ok(Found::Nothing),
+            false => Ok(Found::Messages { ranges, bounds }),
+        }
+    }
+
+    /// The brokers do not answer. The worker goes on with what it has, for as long as may be.
+    fn wait_for_brokers(&self, why: String) -> Result<Found, String> {
+        let mut since = unlocked(&self.away_since);
+        let since = *since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= KAFKA_PATIENCE {
+            return Err(format!("{why} (for {} s)", since.elapsed().as_secs()));
+        }
+        tracing::warn!(why, "waiting for a broker of Kafka");
+        Ok(Found::Nothing)
     }
 
     /// Commits how far the training is, for others to look at. The job's own state decides what is read.
@@ -260,35 +327,13 @@ impl GrowingSource for KafkaTopic {
         if unlocked(&self.committed).is_none_or(|at| at.elapsed() >= KAFKA_COMMIT_EVERY) {
             self.commit_or_warn(stand, CommitMode::Async);
         }
-        let has_end = stand.partitions.iter().any(|of| of.end.is_some());
-        let (mut found, mut unknown) = (Vec::new(), Vec::new());
-        for partition in self.partitions()? {
-            let (low, high) = self.watermarks(partition)?;
-            let known = stand.partitions.iter().find(|of| of.partition == partition as u32);
-            let start = known.map_or(if self.address.latest { high } else { low }, |of| of.next);
-            if let Some(PartitionStand { next, .. }) = known.filter(|of| of.next < low) {
-                return Err(format!(
-                    "{}, partition {partition}: messages {next} to {} were deleted before they were trained; let the \
-                     brokers keep messages for longer, and begin the training anew",
-                    self.address,
-                    low - 1
-                ));
+        match self.find(stand) {
+            Err(LookError::Away(why)) => self.wait_for_brokers(why),
+            Err(LookError::Final(why)) => Err(why),
+            Ok(found) => {
+                *unlocked(&self.away_since) = None;
+                Ok(found)
             }
-            let range = FoundRange { partition: partition as u32, start, end: start };
-            if known.is_none() && !has_end {
-                unknown.push(range);
-            }
-            unlocked(&self.lags)
-                .insert(partition as u32, high.saturating_sub(known.map_or(start, |of| of.trained)));
-            found.push((range, high.max(start)));
-        }
-        let bounds = if has_end { None } else { self.ends(&found)? };
-        // An empty range says where a partition begins.
-        let room = (stand.room as usize).saturating_sub(unknown.len());
-        let ranges = unknown.into_iter().chain(cut(&found, room)).collect::<Vec<_>>();
-        match ranges.is_empty() && bounds.is_none() {
-            true => Ok(Found::Nothing),
-            false => Ok(Found::Messages { ranges, bounds }),
         }
     }
 
@@ -316,8 +361,8 @@ impl GrowingSource for KafkaTopic {
     }
 
     fn sample(&self, stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
-        for partition in self.partitions()? {
-            let (low, high) = self.watermarks(partition)?;
+        for partition in self.partitions().map_err(LookError::in_words)? {
+            let (low, high) = self.watermarks(partition).map_err(LookError::in_words)?;
             if low < high {
                 let task = GrownTask::Messages { partition: partition as u32, start: low, end: high };
                 let (mut text, mut first) = (self.text(&task, stop)?, vec![0; 1 << 20]);

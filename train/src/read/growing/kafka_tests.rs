@@ -6,7 +6,7 @@ use crate::read::growing::folder::Until;
 use crate::read::growing::kafka::{KafkaAddress, KafkaTopic};
 use crate::read::growing::looking::GrowingSource;
 use gannet_jobs::scheduler::growing::Growing;
-use gannet_wire::GrownTask;
+use gannet_wire::{Found, GrownTask};
 use rdkafka::config::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
@@ -99,6 +99,18 @@ fn a_range_is_its_messages_and_a_reader_goes_from_one_range_to_any_other() {
         let expected: Vec<String> = (start..end).map(|at| format!("1 {}:1", 2 * at + 1)).collect();
         assert_eq!(lines, expected, "{start} to {end}");
     }
+}
+
+/// A look that failed ended the worker, although the brokers came back.
+#[test]
+fn brokers_that_do_not_answer_are_waited_for() {
+    let (brokers, mut growing) = (brokers(), Growing::default());
+    produce(&brokers, 0..10);
+    let topic = topic(&brokers, Until::Stopped);
+    [1, 2].into_iter().for_each(|broker| brokers.broker_down(broker).unwrap());
+    assert_eq!(topic.look(&growing.stand()), Ok(Found::Nothing));
+    [1, 2].into_iter().for_each(|broker| brokers.broker_up(broker).unwrap());
+    assert_eq!(read_all(&topic, &mut growing), expected(0..10));
 }
 
 #[test]
