@@ -85,7 +85,10 @@ class ReadSettings(TypedDict):
     label: Optional[str]
     categorical: list[str]
     numeric: list[str]
+    ignore: list[str]
     format: str
+    delimiter: Optional[str]
+    header: Optional[list[str]]
     labels: str
     positive: Optional[str]
     skip_bad_lines: int

@@ -5,7 +5,7 @@ use crate::arrow_source::ArrowSource;
 use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
-    BlockSource, ColumnChoice, Columns, CsrRows, Data, Format, Labels, ReadError, Reader, Share,
+    BlockSource, ColumnChoice, Columns, CsrRows, CsvForm, Data, Format, Labels, ReadError, Reader, Share,
     TableSettings, TwoLabels, files,
 };
 use numpy::PyReadonlyArray1;
@@ -19,7 +19,11 @@ pub struct ReadSettings {
     label: Option<String>,
     categorical: Vec<String>,
     numeric: Vec<String>,
+    ignore: Vec<String>,
     format: String,
+    delimiter: Option<String>,
+    /// The names of the columns if CSV files have no header; empty for 1, 2, 3 and so on.
+    header: Option<Vec<String>>,
     /// "binary", "number", or "none": examples need no label.
     labels: String,
     /// The value that means 1.
@@ -40,10 +44,20 @@ impl ReadSettings {
         })
     }
 
+    fn csv(&self) -> Result<CsvForm, CallFailure> {
+        let delimiter = self.delimiter.as_deref().map(CsvForm::parse_delimiter).transpose();
+        let delimiter = delimiter.map_err(|why| CallFailure::input(format!("delimiter: {why}")))?;
+        Ok(CsvForm { delimiter, names: self.header.clone() })
+    }
+
     fn table(&self) -> TableSettings {
-        let (label, categorical) = (self.label.clone(), self.categorical.clone());
-        let choice =
-            ColumnChoice { label, categorical, numeric: self.numeric.clone(), ..ColumnChoice::default() };
+        let choice = ColumnChoice {
+            label: self.label.clone(),
+            categorical: self.categorical.clone(),
+            numeric: self.numeric.clone(),
+            ignored: self.ignore.clone(),
+            only: false,
+        };
         let labels = match (&*self.labels, &self.positive) {
             ("binary", Some(positive)) => Labels::Two(TwoLabels::new(positive, None)),
             ("binary", None) => Labels::Signs,
@@ -64,12 +78,16 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 10] = [
+    const FLAGS: [(&str, &str); 14] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
         ("--skip-bad-lines ", "skip_bad_lines="),
         ("--skip-bad-lines", "skip_bad_lines="),
+        ("--no-header", "header=False"),
+        ("--columns", "header="),
+        ("--delimiter", "delimiter="),
+        ("--ignore ", "ignore="),
         ("--label", "label="),
         ("--categorical", "categorical="),
         ("--numeric", "numeric="),
@@ -109,11 +127,12 @@ impl Dataset {
     #[staticmethod]
     fn of_files(py: Python<'_>, names: Vec<String>, reading: ReadSettings) -> PyResult<Dataset> {
         let _inside = Inside::enter_or_refuse()?;
-        let (format, table) = (reading.format()?, reading.table());
+        let (format, csv, table) = (reading.format()?, reading.csv()?, reading.table());
         let found = py.detach(move || {
             let data = Data {
                 format,
                 columns: table.choice,
+                csv,
                 labels: table.labels,
                 unlabelled: table.unlabelled,
                 skip_bad_lines: reading.skip_bad_lines,

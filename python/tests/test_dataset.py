@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import line_of, run_python
 from scipy import sparse
-from tables import CHOICE, FRAME, as_csv, blocks, middle, plain, tables
+from tables import CHOICE, FRAME, as_csv, as_files, blocks, middle, plain, tables
 
 import gannet
 
@@ -57,6 +57,30 @@ def test_a_table_is_its_csv_file(tmp_path_factory: Any, made: Any, size: int, in
     # Rows that are skipped count, too.
     shared = [blocks(from_table, size, intercept=intercept, rank=rank, workers=2) for rank in (0, 1)]
     assert [shared[at % 2][at // 2] for at in range(len(want) // 2)] == want[: len(want) // 2]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(made=tables(), size=st.integers(1, 30))
+def test_a_table_is_the_same_in_each_format(tmp_path_factory: Any, made: Any, size: int) -> None:
+    table, numeric = made
+    files = as_files(table, tmp_path_factory.mktemp("files"))
+    want = blocks(gannet.Dataset(files[0], numeric=numeric), size, epochs=2)
+    for path in files[1:]:
+        data = gannet.Dataset(path, label="label", numeric=numeric)
+        assert blocks(data, size, epochs=2) == want, path.name
+
+
+def test_files_have_the_columns_that_the_program_chooses(tmp_path: Path) -> None:
+    path = tmp_path / "plain.csv"
+    path.write_text("7;x;1\n8;y;0\n")
+    named = gannet.Dataset(path, delimiter=";", header=["id", "city", "clicked"], label="clicked", ignore="id")
+    assert named.columns == gannet.Columns("clicked", ["city"], [])
+    numbered = gannet.Dataset(path, delimiter=";", header=False, label="3", numeric="1")
+    assert numbered.columns == gannet.Columns("3", ["2"], ["1"])
+    frame = pandas.DataFrame({"clicked": [1, 0], "city": ["x", "y"], "id": [7, 8]})
+    assert blocks(gannet.Dataset(frame, ignore=["id"])) == blocks(named)
+    with pytest.raises(gannet.InputError, match="ignore="):
+        gannet.Dataset(frame, ignore=["ids"])
 
 
 def test_a_double_is_rounded_as_its_text(tmp_path: Path) -> None:
@@ -211,9 +235,10 @@ def test_an_error_of_the_stream_is_told() -> None:
         ({}, {"label": "bought"}, 'no column "bought" .named by label=.; the columns are: clicked, city'),
         ({}, {"numeric": ["height"]}, 'no column "height" .named by numeric=.'),
         ({}, {"categorical": ["clicked"]}, 'column "clicked" is chosen twice'),
-        ({}, {"numeric": []}, 'column "age" has type Float64, and is categorical: name it in numeric'),
-        ({"city": [[1]] * 5}, {}, 'column "city" has type List.*: cast it'),
-        ({"city": pa.array([0] * 5, pa.timestamp("s"))}, {}, 'column "city" has type Timestamp.*: cast it'),
+        ({}, {"categorical": ["age"], "numeric": []}, '"age" has type Float64, and is categorical: name it in numeric'),
+        ({"city": [{"a": 1}] * 5}, {}, 'column "city" has type Struct.*: cast it, or leave it out .ignore=city.'),
+        ({"age": [[1]] * 5}, {}, 'column "age" has type List.*: it can only be categorical'),
+        ({"age": pa.array([0] * 5, pa.timestamp("s"))}, {}, 'column "age" has type Timestamp.*: it can only be categ'),
         ({"age": ["1", "2", "x", "4", "5"]}, {}, 'row 2 .the first is 0.: expected a number.*column "age"; found "x"'),
         ({"age": [1.0, float("nan"), 1.0, 1.0, 1.0]}, {}, 'row 1 .*: expected a finite number.*"age".*make it null'),
         ({"age": [1.0, 1.0, 1.0, 1.0, 1e300]}, {}, "row 4 .*that fits f32"),
@@ -237,12 +262,14 @@ def test_wrong_arguments(file: Path, tmp_path: Path) -> None:
         (TypeError, "data is a numpy.ndarray; .* use scipy.sparse.csr_matrix", lambda: gannet.Dataset(np.eye(3))),
         (TypeError, "data is a int;", lambda: gannet.Dataset(7)),
         (ValueError, "data is empty", lambda: gannet.Dataset([])),
-        (ValueError, 'format is "parquet"', lambda: gannet.Dataset(file, format="parquet")),
+        (ValueError, 'format is "excel"', lambda: gannet.Dataset(file, format="excel")),
+        (ValueError, "delimiter: it must be one ASCII character", lambda: gannet.Dataset(file, delimiter="ab")),
+        (ValueError, "format, delimiter, header and skip_bad_lines are", lambda: gannet.Dataset(table, header=False)),
         (ValueError, "labels is 'many'", lambda: gannet.Dataset(file, labels="many")),
         (ValueError, "positive is for binary labels", lambda: gannet.Dataset(file, labels="number", positive=1)),
         (ValueError, "label is a list; .* the name of a column", lambda: gannet.Dataset(table, label=[1, 0])),
         (ValueError, "numeric has 3; names of columns", lambda: gannet.Dataset(table, numeric=[3])),
-        (ValueError, "format and skip_bad_lines are for files", lambda: gannet.Dataset(table, skip_bad_lines=1)),
+        (ValueError, "header and skip_bad_lines are for files", lambda: gannet.Dataset(table, skip_bad_lines=1)),
         (ValueError, "importance is for matrices", lambda: gannet.Dataset(table, importance=[1.0])),
         (ValueError, "the matrix has no labels: give label=y", lambda: gannet.Dataset(matrix)),
         (ValueError, r"label has shape \(2,\); \(3,\) is wanted", lambda: gannet.Dataset(matrix, label=[1, 0])),

@@ -1,6 +1,7 @@
 //! How data files are read.
 
 use clap::{Args, ValueEnum};
+use gannet::train::CsvForm;
 
 /// Text formats.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +48,6 @@ pub enum ScaleName {
     Log,
 }
 
-/// Parses `--delimiter`.
-fn delimiter(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        b"tab" | b"\\t" => Ok(b'\t'),
-        &[byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(byte),
-        _ => Err("it must be one ASCII character that is no quote and no line break, or `tab`".into()),
-    }
-}
-
 /// How DATA is read.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Data")]
@@ -76,7 +68,7 @@ pub struct InputArgs {
     #[arg(long, value_name = "E,F,..", value_delimiter = ',')]
     pub ignore: Vec<String>,
     /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
-    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    #[arg(long, value_name = "CHAR", value_parser = CsvForm::parse_delimiter)]
     pub delimiter: Option<u8>,
     /// CSV: the files have no header. Their columns are called 1, 2, 3, .. or as --columns says.
     #[arg(long)]

@@ -12,8 +12,9 @@ use std::sync::Arc;
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// By the extension (.csv, .tsv, .jsonl, .ndjson, .svm, .libsvm, .svmlight, .ffm, .libffm, .vw, each also with .gz or .zst), else by the first
-    /// line. Criteo's logs are recognised by the first line under any name, Parquet and Arrow by the first bytes.
+    /// By the extension (.csv, .tsv, .jsonl, .ndjson, .svm, .libsvm, .svmlight, .ffm, .libffm, .vw, each also with .gz
+    /// or .zst), else by the first line. Criteo's logs are recognised by the first line under any name, Parquet and
+    /// Arrow by the first bytes.
     #[default]
     Auto,
     /// `label id:value ...`
@@ -69,6 +70,20 @@ pub struct CsvForm {
     pub delimiter: Option<u8>,
     /// The names of the columns, if the files have no header. Empty names: 1, 2, 3, ...
     pub names: Option<Vec<String>>,
+}
+
+impl CsvForm {
+    /// The delimiter that a text means: one character, or `tab`.
+    ///
+    /// # Errors
+    /// The text cannot be a delimiter: in words.
+    pub fn parse_delimiter(text: &str) -> Result<u8, String> {
+        match text.as_bytes() {
+            b"tab" | b"\\t" => Ok(b'\t'),
+            &[byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(byte),
+            _ => Err("it must be one ASCII character that is no quote and no line break, or `tab`".into()),
+        }
+    }
 }
 
 /// A share of the batches: worker `worker` of `workers`.

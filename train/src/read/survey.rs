@@ -1,4 +1,5 @@
-//! Surveys the columns of CSV files and of JSON lines before the training: their values, and the numbers that scaling needs.
+//! Surveys the columns of CSV files and of JSON lines before the training: their values, and the numbers that scaling
+//! needs.
 
 use crate::limits::COLUMNS_MAX;
 use crate::read::block::Block;

@@ -141,20 +141,14 @@ pub(crate) fn record(
     }
     let (mut p, first) = (p, block.keys.len());
     for (at, role) in roles.iter().enumerate() {
-        let start = p;
         let (field, end) = if buf.get(p) == Some(&b'"') {
-            match quoted(buf, p, delimiter, scratch) {
-                Ok(end) => {
-                    *breaks += memchr_iter(b'\n', scratch).count() as u64;
-                    (&scratch[..], end)
-                }
-                Err(e) => return Err(wrong(e, header, at)),
-            }
+            let end = quoted(buf, p, delimiter, scratch).map_err(|e| wrong(e, header, at))?;
+            *breaks += memchr_iter(b'\n', scratch).count() as u64;
+            (&scratch[..], end)
         } else {
             let end = field_end(buf, p, delimiter);
             let last = buf.get(end) != Some(&delimiter);
-            let field = &buf[start..end];
-            (if last { trimmed(field) } else { field }, end)
+            (if last { trimmed(&buf[p..end]) } else { &buf[p..end] }, end)
         };
         let more = buf.get(end) == Some(&delimiter);
         if more == (at + 1 == roles.len()) {
@@ -168,16 +162,9 @@ pub(crate) fn record(
                 block.values.push(1.0);
             }
             Role::Numeric(key, missing) => {
-                let number = parse_number(field).map_err(|e| wrong(e, header, at))?;
-                let (found, value) = number_feature(number, *key, *missing);
-                let value = match scaling.get(at) {
-                    Some(scaling) if found == *key => scaling.of(value),
-                    _ => value,
-                };
-                if !value.is_finite() {
-                    return Err(wrong(SCALED, header, at));
-                }
-                block.keys.push(found);
+                let number = numeric(field, *key, *missing, scaling.get(at));
+                let (key, value) = number.map_err(|e| wrong(e, header, at))?;
+                block.keys.push(key);
                 block.values.push(value);
             }
             Role::Label => {
@@ -192,6 +179,21 @@ pub(crate) fn record(
     block.may_repeat |= repeats.any(&block.keys[first..]);
     block.end(label);
     Ok(p)
+}
+
+/// The key and the value of a field that is a number.
+fn numeric(
+    field: &[u8],
+    key: u64,
+    missing: u64,
+    scaling: Option<&Scaling>,
+) -> Result<(u64, f32), &'static str> {
+    let (found, value) = number_feature(parse_number(field)?, key, missing);
+    let value = match scaling {
+        Some(scaling) if found == key => scaling.of(value),
+        _ => value,
+    };
+    if value.is_finite() { Ok((found, value)) } else { Err(SCALED) }
 }
 
 const SCALED: &str = "expected a number that fits f32 when it is scaled (--scale)";

@@ -57,7 +57,8 @@ impl SplitFile {
         }))
     }
 
-    /// The lines that begin in a range of bytes; those of the header are no lines. `read` counts bytes that are scanned.
+    /// The lines that begin in a range of bytes; those of the header are no lines. `read` counts bytes that are
+    /// scanned.
     ///
     /// # Errors
     /// The file cannot be read, or a line is longer than `most`.

@@ -1,5 +1,5 @@
-//! Examples of Arrow record batches: of files of Parquet and Arrow, and of data frames (the Python package). A row becomes
-//! the example that the same row of a CSV file becomes ([`TableRows`](crate::TableRows)).
+//! Examples of Arrow record batches: of files of Parquet and Arrow, and of data frames (the Python package). A row
+//! becomes the example that the same row of a CSV file becomes ([`TableRows`](crate::TableRows)).
 
 pub(crate) mod columns;
 pub(crate) mod record_batches;

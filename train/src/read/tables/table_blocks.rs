@@ -1,5 +1,5 @@
-//! Reads the batches of files of tables: all rows of all files, one after the other as if they were one file, or those of
-//! a split.
+//! Reads the batches of files of tables: all rows of all files, one after the other as if they were one file, or those
+//! of a split.
 
 use crate::read::block::Block;
 use crate::read::block_source::{BlockPass, SourceBlocks};
@@ -9,7 +9,7 @@ use crate::read::error::ReadError;
 use crate::read::formats::columns::Columns;
 use crate::read::splits::split::Split;
 use crate::read::tables::record_batches::{BatchRows, TableSettings};
-use crate::read::tables::table_file::{Batches, TableFile, TableFormat};
+use crate::read::tables::table_file::{BatchReads, TableFile, TableFormat};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -170,7 +170,7 @@ struct OpenTable {
     format: TableFormat,
     rows: BatchRows,
     parts: Range<usize>,
-    batches: Option<(usize, Batches)>,
+    batches: Option<(usize, BatchReads)>,
 }
 
 impl OpenTable {

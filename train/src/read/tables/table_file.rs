@@ -150,7 +150,7 @@ impl ChunkReader for CountedFile {
 }
 
 /// The record batches of a part, with the words for an error.
-pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, String>> + Send>;
+pub(crate) type BatchReads = Box<dyn Iterator<Item = Result<RecordBatch, String>> + Send>;
 
 impl TableFile {
     /// Reads what a file says of itself.
@@ -220,25 +220,25 @@ impl TableFile {
         columns: &[usize],
         read: &Arc<AtomicU64>,
         stop: &StopFlag,
-    ) -> Result<Batches, String> {
+    ) -> Result<BatchReads, String> {
         let file = CountedFile::open(&self.path, read, stop).map_err(words)?;
         let columns = columns.to_vec();
-        let batches: Batches = unpanicked(|| match &self.kind {
+        let batches: BatchReads = unpanicked(|| match &self.kind {
             Kind::Parquet(metadata) => {
                 let mask = ProjectionMask::roots(metadata.parquet_schema(), columns);
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone());
                 let builder = builder.with_row_groups(vec![part]).with_projection(mask);
                 let reader = builder.with_batch_size(TABLE_ROWS).build().map_err(words)?;
-                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as Batches)
+                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as BatchReads)
             }
             Kind::ArrowFile => {
                 let mut reader = FileReader::try_new_buffered(file, Some(columns)).map_err(words)?;
                 reader.set_index(part).map_err(words)?;
-                Ok(Box::new(reader.take(1).map(|batch| batch.map_err(words))) as Batches)
+                Ok(Box::new(reader.take(1).map(|batch| batch.map_err(words))) as BatchReads)
             }
             Kind::ArrowStream => {
                 let reader = StreamReader::try_new_buffered(file, Some(columns)).map_err(words)?;
-                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as Batches)
+                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as BatchReads)
             }
         })?;
         Ok(Box::new(Unpanicked { batches, over: false }))
@@ -263,7 +263,7 @@ impl TableFile {
 
 /// Record batches of a decoder that may panic on a damaged file.
 struct Unpanicked {
-    batches: Batches,
+    batches: BatchReads,
     over: bool,
 }
 
