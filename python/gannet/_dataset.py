@@ -41,6 +41,8 @@ class Batch:
         keys: uint64 (m,). The key of each feature. If an example has a key twice, the values are meant to be added.
         values: float32 (m,). The value of each feature.
         importances: float32 (n,). The importance of each example: 1, unless the data says another.
+        fields: uint64 (m,). The field of each feature, `gannet.field_key` of its name; 0 for the intercept. Empty unless
+            the data set has `fields=True`.
         epoch: The pass over the data, from 0.
     """
 
@@ -50,6 +52,7 @@ class Batch:
     values: NDArray[np.float32]
     importances: NDArray[np.float32]
     epoch: int
+    fields: NDArray[np.uint64]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -85,8 +88,8 @@ class Batches:
             warnings.warn(warning, stacklevel=2)
         if arrays is None:
             raise StopIteration
-        epoch, labels, offsets, keys, values, importances = arrays
-        return Batch(labels, offsets, keys, values, importances, epoch)
+        epoch, labels, offsets, keys, values, importances, fields = arrays
+        return Batch(labels, offsets, keys, values, importances, epoch, fields)
 
     def close(self) -> None:
         """Ends the reading, and its thread. There are no batches afterwards."""
@@ -134,6 +137,8 @@ class Dataset:
         delimiter: Of CSV files: what separates fields, one ASCII character. By default a comma; a tab in .tsv files.
         header: Of CSV files: `False` if they have none, so that columns are called 1, 2, 3 and so on; or the names of
             all columns of files that have none.
+        cross: Products of the features of several columns, which become features too: `["city*hour"]`.
+        fields: Whether batches say the field of each feature: the column, vw namespace or libffm field.
         labels: What labels are allowed. `"binary"`: 1 and 0, or 1 and -1; or two other values with `positive`. They
             become 1 and 0. `"number"`: any finite number. `None`: as "number", and the data may be without labels. If
             there is a column of labels (`label`, or one called "label"), each row needs one.
@@ -158,6 +163,8 @@ class Dataset:
         format: str = "auto",
         delimiter: Optional[str] = None,
         header: Union[bool, Sequence[str]] = True,
+        cross: Sequence[str] = (),
+        fields: bool = False,
         labels: Optional[str] = "binary",
         positive: Any = None,
         importance: Optional[ArrayLike] = None,
@@ -181,6 +188,8 @@ class Dataset:
             "header": None if header is True else [] if header is False else _names("header", header),
             "labels": labels or "none",
             "positive": None if positive is None else _text_of(positive, paths is not None),
+            "cross": _names("cross", cross),
+            "fields": bool(fields),
             "skip_bad_lines": whole("skip_bad_lines", skip_bad_lines, 0, 2**64 - 1),
         }
         if is_matrix:
@@ -188,6 +197,8 @@ class Dataset:
                 raise InputError(
                     "label, categorical, numeric and ignore name columns of tables; a matrix has none: label=y"
                 )
+            if reading["cross"] or fields:
+                raise InputError("cross and fields are for data with fields, and a matrix has none: leave them out")
             self._native = _of_matrix(data, label, labels, positive, importance)
             return
         if importance is not None:

@@ -92,8 +92,10 @@ class ReadSettings(TypedDict):
     labels: str
     positive: Optional[str]
     skip_bad_lines: int
+    cross: list[str]
+    fields: bool
 
-# Epoch, labels, offsets, keys, values, importances.
+# Epoch, labels, offsets, keys, values, importances, fields.
 _Arrays = tuple[
     int,
     NDArray[np.float32],
@@ -101,7 +103,11 @@ _Arrays = tuple[
     NDArray[np.uint64],
     NDArray[np.float32],
     NDArray[np.float32],
+    NDArray[np.uint64],
 ]
+
+def text_keys(column: str, texts: list[str]) -> NDArray[np.uint64]: ...
+def field_key(name: str) -> int: ...
 
 class Dataset:
     @staticmethod

@@ -38,9 +38,10 @@ struct Numbers {
     keys: Vec<u64>,
     values: Vec<f32>,
     importances: Vec<f32>,
+    fields: Vec<u64>,
 }
 
-/// A batch in arrays: epoch, labels, offsets, keys, values, importances.
+/// A batch in arrays: epoch, labels, offsets, keys, values, importances, fields.
 type Arrays<'py> = (
     u32,
     Bound<'py, PyArray1<f32>>,
@@ -48,22 +49,24 @@ type Arrays<'py> = (
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<f32>>,
     Bound<'py, PyArray1<f32>>,
+    Bound<'py, PyArray1<u64>>,
 );
 
 impl Numbers {
     fn of(block: Block, epoch: u32) -> Numbers {
-        let Block { labels, offsets, keys, values, mut importances, .. } = block;
+        let Block { labels, offsets, keys, values, mut importances, fields, .. } = block;
         let offsets = offsets.into_iter().map(i64::from).collect();
         importances.resize(labels.len(), 1.0);
-        Numbers { epoch, labels, offsets, keys, values, importances }
+        Numbers { epoch, labels, offsets, keys, values, importances, fields }
     }
 
     /// Hands the memory to numpy. Nothing is copied.
     fn arrays(self, py: Python<'_>) -> Arrays<'_> {
-        let Numbers { epoch, labels, offsets, keys, values, importances } = self;
+        let Numbers { epoch, labels, offsets, keys, values, importances, fields } = self;
         let (labels, offsets) = (labels.into_pyarray(py), offsets.into_pyarray(py));
         let (keys, values) = (keys.into_pyarray(py), values.into_pyarray(py));
-        (epoch, labels, offsets, keys, values, importances.into_pyarray(py))
+        let (importances, fields) = (importances.into_pyarray(py), fields.into_pyarray(py));
+        (epoch, labels, offsets, keys, values, importances, fields)
     }
 }
 

@@ -5,8 +5,8 @@ use crate::arrow_source::ArrowSource;
 use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
-    BlockSource, ColumnChoice, Columns, CsrRows, CsvForm, Data, Format, Labels, ReadError, Reader, Share,
-    TableSettings, TwoLabels, files,
+    BlockSource, ColumnChoice, Columns, Crosses, CsrRows, CsvForm, Data, FieldUse, Format, Labels, ReadError,
+    Reader, Share, TableSettings, TwoLabels, files,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -29,6 +29,9 @@ pub struct ReadSettings {
     /// The value that means 1.
     positive: Option<String>,
     skip_bad_lines: u64,
+    cross: Vec<String>,
+    /// Whether batches have the field of each feature.
+    fields: bool,
 }
 
 impl ReadSettings {
@@ -50,7 +53,13 @@ impl ReadSettings {
         Ok(CsvForm { delimiter, names: self.header.clone() })
     }
 
-    fn table(&self) -> TableSettings {
+    fn fields(&self) -> Result<FieldUse, CallFailure> {
+        let crosses = Crosses::new(&self.cross, &[]);
+        let crosses = crosses.map_err(|what| CallFailure::input(format!("cross: {what}")))?;
+        Ok(FieldUse { crosses: Arc::new(crosses), in_blocks: self.fields })
+    }
+
+    fn table(&self) -> Result<TableSettings, CallFailure> {
         let choice = ColumnChoice {
             label: self.label.clone(),
             categorical: self.categorical.clone(),
@@ -63,7 +72,8 @@ impl ReadSettings {
             ("binary", None) => Labels::Signs,
             _ => Labels::Numbers,
         };
-        TableSettings { choice, scale: Default::default(), labels, unlabelled: self.labels == "none" }
+        let unlabelled = self.labels == "none";
+        Ok(TableSettings { choice, scale: Default::default(), labels, unlabelled, fields: self.fields()? })
     }
 }
 
@@ -78,12 +88,13 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 14] = [
+    const FLAGS: [(&str, &str); 15] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
         ("--skip-bad-lines ", "skip_bad_lines="),
         ("--skip-bad-lines", "skip_bad_lines="),
+        ("(--cross)", "(cross=)"),
         ("--no-header", "header=False"),
         ("--columns", "header="),
         ("--delimiter", "delimiter="),
@@ -127,12 +138,13 @@ impl Dataset {
     #[staticmethod]
     fn of_files(py: Python<'_>, names: Vec<String>, reading: ReadSettings) -> PyResult<Dataset> {
         let _inside = Inside::enter_or_refuse()?;
-        let (format, csv, table) = (reading.format()?, reading.csv()?, reading.table());
+        let (format, csv, table) = (reading.format()?, reading.csv()?, reading.table()?);
         let found = py.detach(move || {
             let data = Data {
                 format,
                 columns: table.choice,
                 csv,
+                fields: table.fields,
                 labels: table.labels,
                 unlabelled: table.unlabelled,
                 skip_bad_lines: reading.skip_bad_lines,
@@ -172,7 +184,7 @@ impl Dataset {
         reading: ReadSettings,
     ) -> PyResult<Dataset> {
         let _inside = Inside::enter_or_refuse()?;
-        let source = ArrowSource::new(py, object, look, name, reading.table())?;
+        let source = ArrowSource::new(py, object, look, name, reading.table()?)?;
         let source = source.map_err(|error| unreadable(&error))?;
         let columns = source.columns().clone();
         Ok(Dataset::of_source(Arc::new(source), "table", Some(columns)))

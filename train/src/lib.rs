@@ -26,18 +26,20 @@ pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::formats::columns::{ColumnChoice, Columns, Role};
 pub use read::formats::criteo::Counts;
+pub use read::formats::crosses::Crosses;
+pub use read::formats::example_fields::FieldUse;
 pub use read::formats::labels::{Labels, TwoLabels};
 pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
-pub use read::formats::text_key::{ColumnKeys, text_key};
+pub use read::formats::text_key::{ColumnKeys, cross_key, text_key};
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
 pub use read::splits::split::{FileFingerprint, Split, Splits, TextSource};
 pub use read::survey::{ColumnSurvey, Survey};
-pub use read::table_rows::{NewRows, TableRows};
+pub use read::table_rows::{NewRows, TableRows, TableSettings};
 #[cfg(feature = "arrow")]
-pub use read::tables::record_batches::{BatchRows, TableSettings};
+pub use read::tables::record_batches::BatchRows;
 
 // Batches.
 pub use batch::dedup::{Dedup, NO_LINK};

@@ -19,6 +19,10 @@ pub const COLUMNS_MAX: usize = 1 << 14;
 /// Rows of a table file that are decoded at once.
 #[cfg(feature = "parquet")]
 pub const TABLE_ROWS: usize = 4096;
+/// Most crosses of a data set.
+pub const CROSSES_MAX: usize = 256;
+/// Most fields of one cross.
+pub const CROSS_FIELDS_MAX: usize = 6;
 /// Objects inside each other in a line of JSON.
 pub const JSON_DEPTH_MAX: usize = 16;
 /// How often a worker shows the servers that it lives while it waits for the source of its splits.

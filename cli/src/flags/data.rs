@@ -48,6 +48,20 @@ pub enum ScaleName {
     Log,
 }
 
+fn two_letters(text: &str) -> Result<String, String> {
+    letters(text, 2)
+}
+
+fn three_letters(text: &str) -> Result<String, String> {
+    letters(text, 3)
+}
+
+/// Parses letters of namespaces.
+fn letters(text: &str, count: usize) -> Result<String, String> {
+    let is_right = text.is_ascii() && text.len() == count;
+    if is_right { Ok(text.to_owned()) } else { Err(format!("it must be {count} ASCII letters")) }
+}
+
 /// How DATA is read.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Data")]
@@ -76,6 +90,16 @@ pub struct InputArgs {
     /// CSV: the names of all columns of files without a header, in order.
     #[arg(long, value_name = "A,B,..", value_delimiter = ',', requires = "no_header")]
     pub columns: Vec<String>,
+    /// Products of the features of several columns, fields or namespaces, which become features too. May be given
+    /// several times: --cross a,b --cross 'a*b*c'.
+    #[arg(long, value_name = "A,B")]
+    pub cross: Vec<String>,
+    /// As in vw: products of all namespaces or columns whose names begin with these two letters. `:` means any letter.
+    #[arg(short = 'q', long, value_name = "AB", value_parser = two_letters)]
+    pub quadratic: Vec<String>,
+    /// As --quadratic, with three letters.
+    #[arg(long, value_name = "ABC", value_parser = three_letters)]
+    pub cubic: Vec<String>,
     /// CSV: scale numbers. The numbers are those of --numeric columns. standard and minmax read the data once before
     /// the training. The model stores the scale. Default: none.
     #[arg(long, value_enum, value_name = "HOW")]

@@ -13,7 +13,7 @@ use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
-use gannet::train::{BackendError, DetectedFile, Format, RowSink, StartRows};
+use gannet::train::{BackendError, Crosses, DetectedFile, Format, RowSink, StartRows};
 use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,6 +108,15 @@ pub fn same_data(
         let name = |counts| format!("{counts:?}").to_lowercase();
         let requested = name(crate::input::counts(&args.input));
         return Err(differs(folder, "--criteo-counts", &name(reading.counts), &requested));
+    }
+    let requested = crate::input::crosses(&args.input)?;
+    if requested != reading.crosses {
+        let words = |crosses: &Crosses| {
+            let (named, lettered) = crosses.texts();
+            let all = [named, lettered].concat();
+            if all.is_empty() { "none".to_owned() } else { all.join(" ") }
+        };
+        return Err(differs(folder, "crosses (--cross)", &words(&reading.crosses), &words(&requested)));
     }
     let (Some(model), Some(data)) = (&reading.columns, &found.columns) else { return Ok(()) };
     if !model.alike(data) {

@@ -197,6 +197,9 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         ),
         RunSetting::new("--no-header", yes_or_no(input.no_header)),
         list("--columns", &input.columns),
+        list("--cross", &input.cross),
+        list("--quadratic", &input.quadratic),
+        list("--cubic", &input.cubic),
         RunSetting::new(
             "--criteo-counts",
             input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),

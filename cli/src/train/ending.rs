@@ -73,6 +73,7 @@ impl Learned<'_> {
             format: self.format,
             columns: self.columns,
             counts: input::counts(&args.input),
+            crosses: input::crosses(&args.input)?,
             intercept: self.intercept,
             ended: ended_how(self.stopped, self.examples, self.missing),
         };

@@ -124,10 +124,10 @@ impl<'a> Validator<'a> {
 
     fn save(&mut self, step: &StepReport<'_>, model: &mut dyn ModelInTraining) -> Result<(), Failure> {
         let Some(folder) = &self.args.out else { return Ok(()) };
-        let counts = input::counts(&self.args.input);
+        let (counts, crosses) = (input::counts(&self.args.input), input::crosses(&self.args.input)?);
         let intercept = !self.args.no_intercept;
         let ended = Some(format!("it was saved in the middle of it, after step {}", step.number));
-        let notes = Notes { format: step.format, columns: step.columns, counts, intercept, ended };
+        let notes = Notes { format: step.format, columns: step.columns, counts, crosses, intercept, ended };
         let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
         // Counted from the end of the save, so that slow saves leave time for training.

@@ -21,6 +21,9 @@ pub struct Block {
     pub values: Vec<f32>,
     /// The importance of each example, finite and not negative. Empty when each is 1.
     pub importances: Vec<f32>,
+    /// The field of each feature, the key of its name; 0 for the intercept. Empty unless
+    /// [`FieldUse`](crate::FieldUse) asks for fields.
+    pub fields: Vec<u64>,
     /// Whether an example may have a key twice.
     pub(crate) may_repeat: bool,
 }
@@ -34,6 +37,7 @@ impl Block {
         self.keys.clear();
         self.values.clear();
         self.importances.clear();
+        self.fields.clear();
         self.may_repeat = false;
     }
 
@@ -75,6 +79,7 @@ impl Block {
         self.offsets.extend(other.offsets[1..].iter().map(|&end| base + end));
         self.keys.extend_from_slice(&other.keys);
         self.values.extend_from_slice(&other.values);
+        self.fields.extend_from_slice(&other.fields);
         self.may_repeat |= other.may_repeat;
         Ok(())
     }
@@ -107,6 +112,7 @@ impl Block {
         let whole = self.offsets.last().map_or(0, |&n| n as usize);
         self.keys.truncate(whole);
         self.values.truncate(whole);
+        self.fields.truncate(whole);
     }
 
     /// Whether the offsets may have no space for another example.

@@ -5,6 +5,7 @@ use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
+use crate::read::formats::example_fields::FieldUse;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::scale::Scale;
 use std::sync::Arc;
@@ -122,6 +123,8 @@ pub struct Data {
     pub columns: ColumnChoice,
     /// The form of CSV files.
     pub csv: CsvForm,
+    /// What is done with the fields of examples.
+    pub fields: FieldUse,
     /// The scaling of the numbers of CSV files.
     pub scale: Scale,
     /// The features that the numbers of Criteo's logs become.
@@ -154,6 +157,7 @@ impl Data {
             format: Format::Auto,
             columns: ColumnChoice::default(),
             csv: CsvForm::default(),
+            fields: FieldUse::default(),
             scale: Scale::default(),
             counts: Counts::default(),
             labels: Labels::default(),

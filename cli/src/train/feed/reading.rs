@@ -17,6 +17,9 @@ pub fn reading(args: &TrainArgs) -> String {
         "delimiter": input.delimiter,
         "no_header": input.no_header,
         "columns": input.columns,
+        "cross": input.cross,
+        "quadratic": input.quadratic,
+        "cubic": input.cubic,
         "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
         "positive": input.positive,
         "skip_bad_lines": input.skip_bad_lines,
@@ -41,6 +44,9 @@ pub fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     input.delimiter = delimiter.as_u64().map(u8::try_from).transpose().ok()?;
     input.no_header = settings["no_header"].as_bool()?;
     input.columns = list(&settings["columns"])?;
+    input.cross = list(&settings["cross"])?;
+    input.quadratic = list(&settings["quadratic"])?;
+    input.cubic = list(&settings["cubic"])?;
     let counts = settings["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
     input.criteo_counts = counts.transpose().ok()?;
     input.positive = text(&settings["positive"]);

@@ -11,7 +11,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let client = job.job_name == Some(JobName::Client);
     let remote_worker = has_feed && job.job_name == Some(JobName::Worker);
     let input = &args.input;
-    let named = [&input.categorical, &input.numeric, &input.ignore];
+    let named =
+        [&input.categorical, &input.numeric, &input.ignore, &input.cross, &input.quadratic, &input.cubic];
     let reads = input.label.is_some() || named.iter().any(|names| !names.is_empty());
     let reads = reads || input.delimiter.is_some() || input.no_header;
     let reads = reads || input.format != crate::flags::FormatName::Auto || input.criteo_counts.is_some();
@@ -33,8 +34,8 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (
             remote_worker
                 && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
-            "--format, --label, --categorical, --numeric, --ignore, --delimiter, --no-header, --criteo-counts, \
-             --positive, --skip-bad-lines, --no-intercept: with --feed the client decides how the data is read; leave them out",
+            "--format, --label, --categorical, --numeric, --ignore, --delimiter, --no-header, --cross, \
+             --quadratic, --cubic, --criteo-counts, --positive, --skip-bad-lines, --no-intercept: with --feed the client decides how the data is read; leave them out",
         ),
         (
             remote_worker && job.tasks.task_bytes.is_some(),

@@ -67,6 +67,11 @@ impl Columns {
 }
 
 impl Columns {
+    /// The columns that become features.
+    pub(crate) fn features(&self) -> Vec<String> {
+        self.categorical.iter().chain(&self.numeric).cloned().collect()
+    }
+
     /// The scaling of each column of the header. Empty: no column is scaled.
     ///
     /// # Errors

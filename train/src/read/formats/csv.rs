@@ -6,6 +6,8 @@
 
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::formats::columns::{Role, number_feature, parse_number, unnamed};
+use crate::read::formats::example_fields::ExampleFields;
+use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::Scaling;
@@ -32,6 +34,9 @@ pub(crate) struct Records {
     pub scaling: Vec<Scaling>,
     /// The current quoted field without its quotes.
     pub scratch: Vec<u8>,
+    pub fields: ExampleFields,
+    /// The columns of features.
+    pub features: Vec<FieldId>,
     /// Line breaks inside quotes so far.
     pub breaks: u64,
     pub repeats: RepeatedKeys,
@@ -131,6 +136,8 @@ pub(crate) fn record(
         scaling,
         scratch,
         breaks,
+        fields,
+        features,
         repeats,
     } = records;
     let delimiter = *delimiter;
@@ -176,6 +183,7 @@ pub(crate) fn record(
         }
         p = end + 1;
     }
+    fields.end_row(block, first, features).map_err(|e| CsvFault { expected: e.into() })?;
     block.may_repeat |= repeats.any(&block.keys[first..]);
     block.end(label);
     Ok(p)

@@ -7,6 +7,8 @@
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
+use crate::read::formats::example_fields::ExampleFields;
+use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::libsvm::Lines;
 use crate::read::formats::repeated_keys::RepeatedKeys;
@@ -35,12 +37,14 @@ pub(crate) struct Json {
     remembered: Vec<(String, Field)>,
     /// The number of lines so far, to tell whether a line has a listed column.
     line: u64,
+    example_fields: ExampleFields,
     repeats: RepeatedKeys,
 }
 
 /// A column that a flag lists.
 #[derive(Clone, Debug)]
 struct Listed {
+    id: FieldId,
     role: Role,
     scaling: Scaling,
     /// The last line that has it.
@@ -54,14 +58,19 @@ enum Field {
     /// A column that a flag lists.
     Listed(usize),
     /// A column of categories.
-    Other(ColumnKeys),
+    Other(FieldId, ColumnKeys),
     Skipped,
 }
 
 impl Json {
     /// # Errors
     /// A column is chosen twice, or its scale is unknown: in words.
-    pub fn new(choice: &ColumnChoice, scale: &Scale, lines: Lines) -> Result<(Json, Columns), String> {
+    pub fn new(
+        choice: &ColumnChoice,
+        scale: &Scale,
+        lines: Lines,
+        example_fields: ExampleFields,
+    ) -> Result<(Json, Columns), String> {
         let Lines { intercept, unlabelled, labels } = lines;
         let label = choice.label.clone().unwrap_or_else(|| "label".into());
         let (mut listed, mut fields) = (HashMap::new(), Vec::new());
@@ -82,7 +91,7 @@ impl Json {
                 Role::Numeric(..) => scale.known(name)?,
                 _ => Scaling::Kept,
             };
-            fields.push(Listed { role, scaling, seen: 0 });
+            fields.push(Listed { id: FieldId::of(name.as_bytes()), role, scaling, seen: 0 });
         }
         let others = choice.categorical.is_empty() && !choice.only;
         let ColumnChoice { categorical, numeric, ignored, .. } = choice.clone();
@@ -100,6 +109,7 @@ impl Json {
             others,
             remembered,
             line: 0,
+            example_fields,
             repeats,
         };
         Ok((json, columns))
@@ -117,6 +127,7 @@ impl Json {
         }
         let (first, mut label) = (block.keys.len(), None);
         let mut place = 0;
+        self.example_fields.undo();
         walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
             let field = self.field(name, place);
             place += 1;
@@ -124,7 +135,9 @@ impl Json {
         })?;
         for listed in self.fields.iter().filter(|listed| listed.seen != self.line) {
             add_text(listed, None, block)?;
+            self.example_fields.add(listed.id, block);
         }
+        self.example_fields.end(block, first)?;
         if block.keys.len() - first >= FEATURES_PER_EXAMPLE_MAX {
             return Err(format!("expected at most {} features", FEATURES_PER_EXAMPLE_MAX - 1));
         }
@@ -146,7 +159,7 @@ impl Json {
         let field = match self.listed.get(name) {
             Some(&at) => Field::Listed(at),
             None if name == self.label => Field::Label,
-            None if self.others => Field::Other(ColumnKeys::new(name)),
+            None if self.others => Field::Other(FieldId::of(name.as_bytes()), ColumnKeys::new(name)),
             None => Field::Skipped,
         };
         match self.remembered.get_mut(place) {
@@ -184,11 +197,15 @@ impl Json {
                 if value.is_array() && matches!(listed.role, Role::Numeric(..)) {
                     return Err(in_column("expected a number, not a list".into()));
                 }
-                each(value, |text| add_text(listed, text, block)).map_err(in_column)
+                each(value, |text| add_text(listed, text, block)).map_err(in_column)?;
+                self.example_fields.add(listed.id, block);
+                Ok(())
             }
-            Field::Other(keys) => {
-                let listed = Listed { role: Role::Categorical(keys), scaling: Scaling::Kept, seen: 0 };
-                each(value, |text| add_text(&listed, text, block)).map_err(in_column)
+            Field::Other(id, keys) => {
+                let listed = Listed { id, role: Role::Categorical(keys), scaling: Scaling::Kept, seen: 0 };
+                each(value, |text| add_text(&listed, text, block)).map_err(in_column)?;
+                self.example_fields.add(id, block);
+                Ok(())
             }
         }
     }

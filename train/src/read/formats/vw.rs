@@ -7,6 +7,8 @@
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::formats::example_fields::ExampleFields;
+use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::libsvm::{LibsvmFault, short};
 use crate::read::formats::number::{
@@ -40,12 +42,13 @@ pub(crate) struct Vw {
     pub labels: Labels,
     /// The seed of the namespace without a name.
     seed: u64,
+    fields: ExampleFields,
     repeats: RepeatedKeys,
 }
 
 impl Vw {
-    pub fn new(intercept: bool, unlabelled: bool, labels: Labels) -> Vw {
-        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), repeats: RepeatedKeys::default() }
+    pub fn new(intercept: bool, unlabelled: bool, labels: Labels, fields: ExampleFields) -> Vw {
+        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), fields, repeats: RepeatedKeys::default() }
     }
 
     /// Appends the example whose text begins at `p` and returns the start of the next line. `buf` has a newline at or
@@ -67,6 +70,7 @@ impl Vw {
         let mut p = bar;
         // Ascending numbers in one namespace cannot repeat.
         let mut ascending = true;
+        self.fields.undo();
         while byte(buf, p) == b'|' {
             let namespace = if ends_name(byte(buf, p + 1)) && byte(buf, p + 1) != b':' {
                 p += 1;
@@ -74,10 +78,12 @@ impl Vw {
                 let numbers;
                 (p, numbers) = plain_features(buf, p, block)?;
                 ascending &= numbers;
+                let field = FieldId { id: self.seed, letter: b' ' };
                 if matches!(byte(buf, p), b'\n' | b'|') {
+                    self.fields.add(field, block);
                     continue;
                 }
-                Namespace { seed: self.seed, scale: 1.0, numbers: true }
+                Namespace { field, scale: 1.0, numbers: true }
             } else {
                 let (namespace, end) = namespace(buf, p + 1)?;
                 p = end;
@@ -85,7 +91,9 @@ impl Vw {
             };
             ascending = false;
             p = features(buf, p, namespace, block)?;
+            self.fields.add(namespace.field, block);
         }
+        self.fields.end(block, start).map_err(|expected| LibsvmFault { at: p, expected })?;
         if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
             return Err(LibsvmFault { at: p, expected: TOO_MANY });
         }
@@ -167,7 +175,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFaul
 
 #[derive(Clone, Copy)]
 struct Namespace {
-    seed: u64,
+    field: FieldId,
     scale: f32,
     /// Whether names that are numbers are their own keys.
     numbers: bool,
@@ -180,9 +188,9 @@ fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), LibsvmFault> {
     if end == p {
         return Err(LibsvmFault { at: p, expected: if byte(buf, p) == b':' { NAME } else { CONTROL } });
     }
-    let seed = text_key_at(0, buf, p, end - p);
+    let field = FieldId { id: text_key_at(0, buf, p, end - p), letter: byte(buf, p) };
     let (scale, p) = value_after(buf, end)?;
-    Ok((Namespace { seed, scale, numbers: false }, p))
+    Ok((Namespace { field, scale, numbers: false }, p))
 }
 
 /// Parses features from `p` on, as long as they are numbers of the namespace without a name in the most common form.
@@ -232,7 +240,7 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
                     if end == p {
                         return Err(LibsvmFault { at: p, expected: CONTROL });
                     }
-                    key = text_key_at(namespace.seed, buf, p, end - p);
+                    key = text_key_at(namespace.field.id, buf, p, end - p);
                     end
                 }
             },
@@ -306,5 +314,7 @@ fn byte(buf: &[u8], p: usize) -> u8 {
 /// Whether a file's first line is an example of this format: it parses, and begins like one (`a|b` has no label).
 pub(crate) fn like(buf: &[u8], p: usize) -> bool {
     matches!(byte(buf, p), b'0'..=b'9' | b'-' | b'+' | b'|' | b'\'')
-        && Vw::new(false, true, Labels::Signs).example(buf, p, &mut Block::default()).is_ok()
+        && Vw::new(false, true, Labels::Signs, ExampleFields::default())
+            .example(buf, p, &mut Block::default())
+            .is_ok()
 }

@@ -8,7 +8,8 @@ use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::ReadError;
 use crate::read::formats::columns::Columns;
 use crate::read::splits::split::Split;
-use crate::read::tables::record_batches::{BatchRows, TableSettings};
+use crate::read::table_rows::TableSettings;
+use crate::read::tables::record_batches::BatchRows;
 use crate::read::tables::table_file::{BatchReads, TableFile, TableFormat};
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +25,13 @@ pub(crate) fn is_of(data: &Data) -> bool {
 
 fn settings(data: &Data) -> TableSettings {
     let (choice, scale) = (data.columns.clone(), data.scale.clone());
-    TableSettings { choice, scale, labels: data.labels, unlabelled: data.unlabelled }
+    TableSettings {
+        choice,
+        scale,
+        labels: data.labels,
+        unlabelled: data.unlabelled,
+        fields: data.fields.clone(),
+    }
 }
 
 /// Opens a file of a table. It must have the format of the data.
