@@ -34,6 +34,7 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         categorical: args.categorical.clone(),
         numeric: args.numeric.clone(),
         ignored: args.ignore.clone(),
+        offset: args.offset.clone(),
         only: false,
     };
     let names = args.no_header.then(|| args.columns.clone());

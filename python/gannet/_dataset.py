@@ -41,6 +41,8 @@ class Batch:
         keys: uint64 (m,). The key of each feature. If an example has a key twice, the values are meant to be added.
         values: float32 (m,). The value of each feature.
         importances: float32 (n,). The importance of each example: 1, unless the data says another.
+        bases: float32 (n,). The margin of each example without features: 0, unless the data says another (`offset`, or the
+            base in vw).
         fields: uint64 (m,). The field of each feature, `gannet.field_key` of its name; 0 for the intercept. Empty unless
             the data set has `fields=True`.
         epoch: The pass over the data, from 0.
@@ -52,6 +54,7 @@ class Batch:
     values: NDArray[np.float32]
     importances: NDArray[np.float32]
     epoch: int
+    bases: NDArray[np.float32]
     fields: NDArray[np.uint64]
 
     def __len__(self) -> int:
@@ -88,8 +91,8 @@ class Batches:
             warnings.warn(warning, stacklevel=2)
         if arrays is None:
             raise StopIteration
-        epoch, labels, offsets, keys, values, importances, fields = arrays
-        return Batch(labels, offsets, keys, values, importances, epoch, fields)
+        epoch, labels, offsets, keys, values, importances, bases, fields = arrays
+        return Batch(labels, offsets, keys, values, importances, epoch, bases, fields)
 
     def close(self) -> None:
         """Ends the reading, and its thread. There are no batches afterwards."""
@@ -133,6 +136,7 @@ class Dataset:
         numeric: Names of columns whose values are numbers. Columns of floats and decimals in tables, Parquet and Arrow
             are numeric without it.
         ignore: Names of columns that are left out.
+        offset: The column of a number that is added to each example's margin.
         format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo" or "vw".
         delimiter: Of CSV files: what separates fields, one ASCII character. By default a comma; a tab in .tsv files.
         header: Of CSV files: `False` if they have none, so that columns are called 1, 2, 3 and so on; or the names of
@@ -160,6 +164,7 @@ class Dataset:
         categorical: Sequence[str] = (),
         numeric: Sequence[str] = (),
         ignore: Sequence[str] = (),
+        offset: Optional[str] = None,
         format: str = "auto",
         delimiter: Optional[str] = None,
         header: Union[bool, Sequence[str]] = True,
@@ -182,6 +187,7 @@ class Dataset:
             "label": label if isinstance(label, str) else None,
             "categorical": _names("categorical", categorical),
             "numeric": _names("numeric", numeric),
+            "offset": offset,
             "ignore": _names("ignore", ignore),
             "format": format,
             "delimiter": delimiter,
@@ -193,9 +199,9 @@ class Dataset:
             "skip_bad_lines": whole("skip_bad_lines", skip_bad_lines, 0, 2**64 - 1),
         }
         if is_matrix:
-            if reading["categorical"] or reading["numeric"] or reading["ignore"] or isinstance(label, str):
+            if reading["categorical"] or reading["numeric"] or reading["ignore"] or offset or isinstance(label, str):
                 raise InputError(
-                    "label, categorical, numeric and ignore name columns of tables; a matrix has none: label=y"
+                    "label, categorical, numeric, ignore and offset name columns of tables; a matrix has none: label=y"
                 )
             if reading["cross"] or fields:
                 raise InputError("cross and fields are for data with fields, and a matrix has none: leave them out")

@@ -86,6 +86,7 @@ class ReadSettings(TypedDict):
     categorical: list[str]
     numeric: list[str]
     ignore: list[str]
+    offset: Optional[str]
     format: str
     delimiter: Optional[str]
     header: Optional[list[str]]
@@ -95,12 +96,13 @@ class ReadSettings(TypedDict):
     cross: list[str]
     fields: bool
 
-# Epoch, labels, offsets, keys, values, importances, fields.
+# Epoch, labels, offsets, keys, values, importances, bases, fields.
 _Arrays = tuple[
     int,
     NDArray[np.float32],
     NDArray[np.int64],
     NDArray[np.uint64],
+    NDArray[np.float32],
     NDArray[np.float32],
     NDArray[np.float32],
     NDArray[np.uint64],

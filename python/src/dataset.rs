@@ -20,6 +20,7 @@ pub struct ReadSettings {
     categorical: Vec<String>,
     numeric: Vec<String>,
     ignore: Vec<String>,
+    offset: Option<String>,
     format: String,
     delimiter: Option<String>,
     /// The names of the columns if CSV files have no header; empty for 1, 2, 3 and so on.
@@ -65,6 +66,7 @@ impl ReadSettings {
             categorical: self.categorical.clone(),
             numeric: self.numeric.clone(),
             ignored: self.ignore.clone(),
+            offset: self.offset.clone(),
             only: false,
         };
         let labels = match (&*self.labels, &self.positive) {
@@ -88,12 +90,13 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 15] = [
+    const FLAGS: [(&str, &str); 16] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
         ("--skip-bad-lines ", "skip_bad_lines="),
         ("--skip-bad-lines", "skip_bad_lines="),
+        ("--offset", "offset="),
         ("(--cross)", "(cross=)"),
         ("--no-header", "header=False"),
         ("--columns", "header="),

@@ -81,6 +81,9 @@ pub struct InputArgs {
     /// CSV: columns that are left out, besides those without a name, such as the index that pandas writes.
     #[arg(long, value_name = "E,F,..", value_delimiter = ',')]
     pub ignore: Vec<String>,
+    /// CSV: the column of a number that is added to each example's margin, as the base in vw.
+    #[arg(long, value_name = "COLUMN")]
+    pub offset: Option<String>,
     /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
     #[arg(long, value_name = "CHAR", value_parser = CsvForm::parse_delimiter)]
     pub delimiter: Option<u8>,

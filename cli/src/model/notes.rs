@@ -61,6 +61,9 @@ impl Notes<'_> {
         }
         if let Some(columns) = self.columns {
             writer.note("label", columns.label.as_deref().unwrap_or_default());
+            if let Some(offset) = &columns.offset {
+                writer.note("offset", offset);
+            }
             writer.note("categorical", &columns.categorical.join("\n"));
             writer.note("numeric", &columns.numeric.join("\n"));
             if columns.others {

@@ -40,6 +40,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         categorical: list("categorical"),
         numeric: list("numeric"),
         ignored: list("ignored"),
+        offset: checkpoint.note("offset").map(String::from),
         scale: scale(checkpoint),
         others: checkpoint.note("others") == Some("1"),
         nameless: Vec::new(),

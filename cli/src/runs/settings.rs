@@ -197,6 +197,7 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         ),
         RunSetting::new("--no-header", yes_or_no(input.no_header)),
         list("--columns", &input.columns),
+        RunSetting::new("--offset", or_none(input.offset.as_ref())),
         list("--cross", &input.cross),
         list("--quadratic", &input.quadratic),
         list("--cubic", &input.cubic),

@@ -29,6 +29,8 @@ class TensorBatch(NamedTuple):
     """float32 (m,)."""
     importances: Tensor
     """float32 (n,)."""
+    bases: Tensor
+    """float32 (n,)."""
     fields: Tensor
     """int64 (m,) with the bits of `gannet.field_key`, or empty without `fields=True`."""
 
@@ -93,5 +95,5 @@ class BatchDataset(IterableDataset[TensorBatch]):
 def _tensors(batch: Batch) -> TensorBatch:
     # PyTorch has few operations for uint64.
     keys, fields = batch.keys.view(np.int64), batch.fields.view(np.int64)
-    arrays = (batch.labels, batch.offsets, keys, batch.values, batch.importances, fields)
+    arrays = (batch.labels, batch.offsets, keys, batch.values, batch.importances, batch.bases, fields)
     return TensorBatch(*(torch.from_numpy(array) for array in arrays))

@@ -4,7 +4,9 @@
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, OCCURRENCES_PER_BLOCK_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::error::ReadError;
-use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
+use crate::read::formats::columns::{
+    ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
+};
 use crate::read::formats::example_fields::{ExampleFields, FieldUse};
 use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::{Labels, zero_bit};
@@ -203,19 +205,21 @@ impl TableRows {
             keys: &mut block.keys[begin..],
             values: &mut block.values[begin..],
             labels: vec![f32::NAN; rows],
+            bases: Vec::new(),
             lists: Lists::default(),
             first,
             stride,
             table: self,
         };
         let filled = fill(&mut new);
-        let (labels, lists) = (std::mem::take(&mut new.labels), std::mem::take(&mut new.lists));
+        let (labels, bases) = (std::mem::take(&mut new.labels), std::mem::take(&mut new.bases));
+        let lists = std::mem::take(&mut new.lists);
         let is_plain = lists.cells.is_empty() && !self.fields.is_used();
         let ends = filled.and_then(|()| match is_plain {
             true => Ok((1..=rows).map(|row| begin + row * stride).collect()),
             false => self.spread(block, begin, stride, rows, lists),
         });
-        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, ends));
+        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, &bases, ends));
         if ended.is_err() {
             block.keys.truncate(begin);
             block.values.truncate(begin);
@@ -279,6 +283,7 @@ impl TableRows {
         begin: usize,
         first: usize,
         mut labels: Vec<f32>,
+        bases: &[f32],
         ends: Vec<usize>,
     ) -> Result<(), ReadError> {
         for (row, label) in labels.iter_mut().enumerate() {
@@ -286,6 +291,11 @@ impl TableRows {
             if self.zeros == 3 && self.labels == Labels::Signs {
                 return Err(self.wrong(row, MIXED.into()));
             }
+        }
+        if !bases.is_empty() || !block.bases.is_empty() {
+            block.bases.resize(block.labels.len(), 0.0);
+            block.bases.extend_from_slice(bases);
+            block.bases.resize(block.labels.len() + labels.len(), 0.0);
         }
         let mut from = begin;
         for (label, end) in labels.into_iter().zip(ends) {
@@ -329,6 +339,8 @@ pub struct NewRows<'a> {
     keys: &'a mut [u64],
     values: &'a mut [f32],
     labels: Vec<f32>,
+    /// The bases. Empty: all are 0.
+    bases: Vec<f32>,
     lists: Lists,
     /// 1 if each example has an intercept.
     first: usize,
@@ -426,6 +438,42 @@ impl NewRows<'_> {
                 Err(self.table.wrong(row, format!("{expected}, in column {name:?}; found {found:?}")))
             }
         }
+    }
+
+    /// Writes the base of the offset's column. `None`: it is missing, which is an error.
+    ///
+    /// # Errors
+    /// It is missing or not finite.
+    ///
+    /// # Panics
+    /// There is no such row.
+    pub fn offset(&mut self, row: usize, number: Option<f32>) -> Result<(), ReadError> {
+        let Some(base) = number.filter(|number| number.is_finite()) else {
+            return Err(self.no_offset(row, NO_OFFSET));
+        };
+        self.bases.resize(self.labels.len(), 0.0);
+        self.bases[row] = base;
+        Ok(())
+    }
+
+    /// As [`offset`](Self::offset), by its text.
+    ///
+    /// # Errors
+    /// As for [`offset`](Self::offset).
+    ///
+    /// # Panics
+    /// There is no such row.
+    pub fn offset_of_text(&mut self, row: usize, text: &[u8]) -> Result<(), ReadError> {
+        match parse_offset(text) {
+            Ok(base) => self.offset(row, Some(base)),
+            Err(expected) => Err(self.no_offset(row, expected)),
+        }
+    }
+
+    #[cold]
+    fn no_offset(&self, row: usize, expected: &str) -> ReadError {
+        let name = self.table.columns.offset.as_deref().unwrap_or_default();
+        self.table.wrong(row, format!("{expected}, in column {name:?}"))
     }
 
     /// Writes the label, by its text. `None`: it is missing, which is an error.

@@ -17,6 +17,7 @@ pub fn reading(args: &TrainArgs) -> String {
         "delimiter": input.delimiter,
         "no_header": input.no_header,
         "columns": input.columns,
+        "offset": input.offset,
         "cross": input.cross,
         "quadratic": input.quadratic,
         "cubic": input.cubic,
@@ -44,6 +45,7 @@ pub fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     input.delimiter = delimiter.as_u64().map(u8::try_from).transpose().ok()?;
     input.no_header = settings["no_header"].as_bool()?;
     input.columns = list(&settings["columns"])?;
+    input.offset = text(&settings["offset"]);
     input.cross = list(&settings["cross"])?;
     input.quadratic = list(&settings["quadratic"])?;
     input.cubic = list(&settings["cubic"])?;

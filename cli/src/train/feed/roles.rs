@@ -14,7 +14,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
     let named =
         [&input.categorical, &input.numeric, &input.ignore, &input.cross, &input.quadratic, &input.cubic];
     let reads = input.label.is_some() || named.iter().any(|names| !names.is_empty());
-    let reads = reads || input.delimiter.is_some() || input.no_header;
+    let reads = reads || input.offset.is_some() || input.delimiter.is_some() || input.no_header;
     let reads = reads || input.format != crate::flags::FormatName::Auto || input.criteo_counts.is_some();
     let misplaced = [
         (has_feed && !client && !remote_worker, "--feed: works only in a worker or the client of a job"),
@@ -34,7 +34,7 @@ pub fn check_role(args: &TrainArgs) -> Result<(), Failure> {
         (
             remote_worker
                 && (reads || input.positive.is_some() || input.skip_bad_lines != 0 || args.no_intercept),
-            "--format, --label, --categorical, --numeric, --ignore, --delimiter, --no-header, --cross, \
+            "--format, --label, --categorical, --numeric, --ignore, --offset, --delimiter, --no-header, --cross, \
              --quadratic, --cubic, --criteo-counts, --positive, --skip-bad-lines, --no-intercept: with --feed the client decides how the data is read; leave them out",
         ),
         (

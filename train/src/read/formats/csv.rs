@@ -5,7 +5,7 @@
 //! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::columns::{Role, number_feature, parse_number, unnamed};
+use crate::read::formats::columns::{Role, number_feature, parse_number, parse_offset, unnamed};
 use crate::read::formats::example_fields::ExampleFields;
 use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
@@ -141,7 +141,7 @@ pub(crate) fn record(
         repeats,
     } = records;
     let delimiter = *delimiter;
-    let mut label = f32::NAN;
+    let (mut label, mut base) = (f32::NAN, 0.0);
     if *intercept {
         block.keys.push(INTERCEPT_KEY);
         block.values.push(1.0);
@@ -174,6 +174,7 @@ pub(crate) fn record(
                 block.keys.push(key);
                 block.values.push(value);
             }
+            Role::Offset => base = parse_offset(field).map_err(|e| wrong(e, header, at))?,
             Role::Label => {
                 let text = field.trim_ascii();
                 label = labels.parse(text).map_err(|e| CsvFault {
@@ -185,7 +186,7 @@ pub(crate) fn record(
     }
     fields.end_row(block, first, features).map_err(|e| CsvFault { expected: e.into() })?;
     block.may_repeat |= repeats.any(&block.keys[first..]);
-    block.end(label);
+    block.end_with(label, 1.0, base);
     Ok(p)
 }
 

@@ -1,5 +1,6 @@
 //! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of
-//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`.
+//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`. The base is added
+//! to the margin.
 //!
 //! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm.
 //! Every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A
@@ -10,12 +11,13 @@ use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::formats::example_fields::ExampleFields;
 use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
-use crate::read::formats::libsvm::{LibsvmFault, short};
+use crate::read::formats::libsvm::{LibsvmFault, next_line, short};
 use crate::read::formats::number::{
     NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned,
 };
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::text_key::{text_key, text_key_at};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const LABEL: &str = "expected a label -1, 0 or 1 and a blank (what touches the | is a tag)";
 const BAR: &str = "expected a | before the features";
@@ -25,7 +27,8 @@ const SHARED: &str =
     "expected one label -1, 0 or 1; examples of several lines (shared, ccb, slates) are not learned";
 const LABELS: &str = "expected one label -1, 0 or 1, not several";
 const IMPORTANCE: &str = "expected an importance: a finite number that is not negative";
-const BASE: &str = "expected no base (a prediction to start from is not learned on), or 0";
+const BASE: &str = "expected a base that is a finite number";
+const NO_BASE: &str = "expected no base: an example of several classes has several margins";
 const HEAD: &str = "expected at most a label, an importance, a base and a 'tag before the |";
 const NAME: &str = "expected a name before the colon";
 const CONTROL: &str = "expected a name without control characters";
@@ -58,9 +61,10 @@ impl Vw {
     /// The block may then have features of the line: [`Block::undo`] removes them.
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, LibsvmFault> {
-        let LineHead { label, importance, bar } = head(buf, p, self.labels)?;
+        let LineHead { label, importance, base, bar } = head(buf, p, self.labels)?;
         if label.is_nan() && !self.unlabelled {
-            return Err(LibsvmFault { at: p, expected: LABEL });
+            note_unlabelled();
+            return Ok(next_line(buf, bar));
         }
         if self.intercept {
             block.keys.push(INTERCEPT_KEY);
@@ -100,7 +104,7 @@ impl Vw {
         if !ascending {
             block.may_repeat |= self.repeats.any(&block.keys[start..]);
         }
-        block.end_with(label, importance);
+        block.end_with(label, importance, base);
         Ok(p + 1)
     }
 }
@@ -109,6 +113,8 @@ impl Vw {
 struct LineHead {
     label: f32,
     importance: f32,
+    /// The margin without features.
+    base: f32,
     bar: usize,
 }
 
@@ -125,7 +131,7 @@ fn head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
             _ => None,
         };
         if let Some(label) = label {
-            return Ok(LineHead { label, importance: 1.0, bar: p + signed + 2 });
+            return Ok(LineHead { label, importance: 1.0, base: 0.0, bar: p + signed + 2 });
         }
     }
     any_head(buf, p, labels)
@@ -163,13 +169,16 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFaul
         Some((_, Ok(importance))) if importance >= 0.0 => importance,
         Some((t, _)) => return fault(t, IMPORTANCE),
     };
-    match tokens.get(2) {
-        Some(t) if parse_float(t) != Ok(0.0) => return fault(t, BASE),
-        _ => {}
-    }
+    let base = match tokens.get(2).map(|t| (t, parse_float(t))) {
+        None => 0.0,
+        Some((_, Ok(base))) if base == 0.0 => 0.0,
+        Some((t, Ok(_))) if matches!(labels, Labels::Classes(_)) => return fault(t, NO_BASE),
+        Some((_, Ok(base))) => base,
+        Some((t, Err(_))) => return fault(t, BASE),
+    };
     match tokens.get(3) {
         Some(t) => fault(t, HEAD),
-        None => Ok(LineHead { label, importance, bar: p + end }),
+        None => Ok(LineHead { label, importance, base, bar: p + end }),
     }
 }
 
@@ -245,8 +254,11 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
                 }
             },
         };
-        let value;
-        (value, p) = value_after(buf, end)?;
+        let (key, value, next) = match value_after(buf, end) {
+            Ok((value, next)) => (key, value, next),
+            Err(fault) => text_value(buf, p, fault, namespace)?,
+        };
+        p = next;
         let scaled = value * namespace.scale;
         if !scaled.is_finite() {
             return Err(LibsvmFault { at: end, expected: VALUE_RANGE });
@@ -280,6 +292,33 @@ fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
         Ok(value) => Ok((value, p + n)),
         Err(NotANumber::Missing) => Err(LibsvmFault { at: p, expected: VALUE }),
         Err(NotANumber::Range) => Err(LibsvmFault { at: p, expected: VALUE_RANGE }),
+    }
+}
+
+/// The key, the value and the end of the feature `name:text` whose name begins at `p`. As in vw, it is the feature
+/// `name^text` of value 1. `fault` is what is wrong with the text as a number.
+#[cold]
+fn text_value(
+    buf: &[u8],
+    p: usize,
+    fault: LibsvmFault,
+    namespace: Namespace,
+) -> Result<(u64, f32, usize), LibsvmFault> {
+    let end = name_end(buf, fault.at);
+    if fault.expected != VALUE || end == fault.at || !(blank(byte(buf, end)) || byte(buf, end) == b'|') {
+        return Err(fault);
+    }
+    let mut name = buf[p..end].to_vec();
+    name[fault.at - 1 - p] = b'^';
+    Ok((text_key(namespace.field.id, &name), 1.0, end))
+}
+
+/// Says once that a training reads over lines without a label.
+#[cold]
+fn note_unlabelled() {
+    static NOTED: AtomicBool = AtomicBool::new(false);
+    if !NOTED.swap(true, Ordering::Relaxed) {
+        tracing::warn!("lines of vw without a label are read over; `gannet predict` scores them");
     }
 }
 
