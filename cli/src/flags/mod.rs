@@ -30,7 +30,7 @@ pub use crate::flags::cli::{Cli, Command};
 pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
 pub use crate::flags::doctor::DoctorArgs;
 pub use crate::flags::job::{
-    DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
+    DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TasksName,
 };
 pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 pub use crate::flags::log::LogArgs;

@@ -2,7 +2,7 @@
 //! state, if the optimizer is the same.
 
 use crate::failure::Failure;
-use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::flags::TrainArgs;
 use crate::model::folder::table_folder;
 use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
 use crate::model::reading;
@@ -17,26 +17,6 @@ use gannet::train::{BackendError, DetectedFile, Format, RowSink, StartRows};
 use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Refuses the flag where it does not work.
-pub fn check_warm_flags(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
-    if args.lbfgs.warm_start.is_none() || lbfgs {
-        return Ok(());
-    }
-    if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
-        return Err(Failure::input(
-            "--warm-start: works in one process, or with --optimizer lbfgs; train without --ps-hosts, or leave the \
-             flag out (a job continues from the --data-dir of its servers)",
-        ));
-    }
-    if args.model.model == ModelName::Lda {
-        return Err(Failure::input(
-            "--warm-start: --model lda counts topics of words in its documents, and a saved model does not have those \
-             counts; leave the flag out",
-        ));
-    }
-    Ok(())
-}
 
 /// How the data of the starting model was read. `None`: there is no such model, or it is a checkpoint of a job, which
 /// says only part of it. That part is compared here.

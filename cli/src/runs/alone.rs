@@ -1,7 +1,7 @@
 //! The run of a process that keeps its rows in a folder.
 
 use crate::failure::{Failure, SYSTEM};
-use crate::flags::{JobArgs, OptimizerName, RUN_FLAGS, TrainArgs};
+use crate::flags::{OptimizerName, TrainArgs};
 use crate::report::account::Account;
 use crate::runs::begin::{
     AGAIN_ALONE, check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
@@ -9,16 +9,6 @@ use crate::runs::begin::{
 use gannet::runs::{Registry, RunAlone, RunDecision, RunId, RunSetting};
 use gannet::storage::Store;
 use gannet::train::{Data, Scale};
-
-/// Refuses flags of a run where no rows survive the process.
-pub fn none(job: &JobArgs) -> Result<(), Failure> {
-    match job.typed.first_of(&RUN_FLAGS) {
-        Some(flag) => {
-            Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
-        }
-        None => Ok(()),
-    }
-}
 
 /// The run of a process that keeps its rows in a folder.
 pub struct LocalRun {
@@ -37,10 +27,8 @@ pub fn alone(
     tables: &[&str],
 ) -> Result<Option<LocalRun>, Failure> {
     let run = &args.job.run;
-    check_begin(args)?;
-    let Some(folder) = store.folder() else {
-        return none(&args.job).map(|()| None);
-    };
+    check_begin(run)?;
+    let Some(folder) = store.folder() else { return Ok(None) };
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();

@@ -47,7 +47,7 @@ pub fn join(
     rank: u32,
 ) -> Result<Option<InRun>, Failure> {
     let (job, run) = (&args.job, &args.job.run);
-    check_begin(args)?;
+    check_begin(run)?;
     let request = RunRequest {
         name: run.name().to_owned(),
         want: intent(run),

@@ -3,9 +3,8 @@
 use crate::failure::Failure;
 use crate::flags::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
 use crate::job::{servers, sync};
-use crate::model::optimizer;
+use crate::model::optimizer::{self, spelt};
 use crate::report::words::counted;
-use clap::ValueEnum;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
 use gannet::table::{Admission, SHARDS_DEFAULT};
@@ -19,10 +18,10 @@ pub fn settings(
     client_files: Option<&[PlanFile]>,
     options: Option<&Options>,
 ) -> Result<Vec<RunSetting>, Failure> {
-    match client_files {
+    Ok(match client_files {
         Some(files) => of_run(args, files, options),
         None => of_run(args, &local_files(names)?, options),
-    }
+    })
 }
 
 /// The most files that are compared one by one. More files are compared together.
@@ -34,10 +33,6 @@ const LIST_SHOWN: usize = 200;
 /// Flags that may change when the rows are trained further.
 const NOT_OF_ROWS: [&str; 7] =
     ["--push", "--damping", "--reduce", "--skip-bad-lines", "--history", "--max-iter", "--tolerance"];
-
-fn spelt<T: ValueEnum>(choice: &T) -> String {
-    choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
-}
 
 fn yes_or_no(is_set: bool) -> &'static str {
     if is_set { "yes" } else { "no" }
@@ -62,24 +57,21 @@ fn list(flag: &str, names: &[String]) -> RunSetting {
 }
 
 /// All settings. `options` has the data, the batch and the content of pushes, for a model that learns batches.
-pub fn of_run(
-    args: &TrainArgs,
-    files: &[PlanFile],
-    options: Option<&Options>,
-) -> Result<Vec<RunSetting>, Failure> {
+pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -> Vec<RunSetting> {
     let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
     all.extend(data(files));
     all.extend(of_job(args));
-    let of_model = of_model(args, options)?;
-    all.extend(of_model.into_iter().map(|setting| match NOT_OF_ROWS.contains(&setting.flag.as_str()) {
-        true => setting,
-        false => setting.of_rows(),
+    all.extend(of_model(args, options).into_iter().map(|setting| {
+        match NOT_OF_ROWS.contains(&setting.flag.as_str()) {
+            true => setting,
+            false => setting.of_rows(),
+        }
     }));
     if let Some(options) = options {
         all.push(RunSetting::new("--batch", options.batch));
     }
     all.push(RunSetting::new("--epochs", args.epochs));
-    Ok(all)
+    all
 }
 
 /// The files as this process sees them. A file that cannot be read again has only a name.
@@ -173,7 +165,7 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
 }
 
 /// The model, its optimizer, and the columns.
-fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSetting>, Failure> {
+fn of_model(args: &TrainArgs, options: Option<&Options>) -> Vec<RunSetting> {
     let (of, input) = (&args.model, &args.input);
     let factors = if of.model == ModelName::Mf { 40 } else { 8 };
     let hidden: Vec<String> = of.hidden.iter().map(u32::to_string).collect();
@@ -218,10 +210,10 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     all.push(RunSetting::new("--row-type", args.row_type.name()));
     match of.model {
         ModelName::Lda => {}
-        ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),
+        ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)),
         model => {
             let rate = Some(crate::model::labels::rate(model));
-            all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate)?);
+            all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate));
         }
     }
     let own = &args.lbfgs;
@@ -233,5 +225,5 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
     }
     let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));
     all.push(RunSetting::new("--damping", damping));
-    Ok(all)
+    all
 }

@@ -11,7 +11,6 @@ use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings;
-use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::{ended_early, save_and_report};
 use crate::train::in_store::train_in_store;
@@ -47,7 +46,6 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = FlatTable::within(&schema, limit)?;
-            alone::none(&args.job)?;
             let account = Account::default();
             let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
             ended_early(trained.stopped, trained.examples)

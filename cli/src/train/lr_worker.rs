@@ -38,7 +38,7 @@ pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(),
     let push = PushContent::choose(options.push, &schema)?;
     options.push = Some(push);
     let damped = sync::is_damped(job, push)?;
-    let wire = wire::of_training(args, push)?;
+    let wire = wire::of_training(job, push)?;
     if let Some(client) = &client {
         options.data.files = client.files();
     }
@@ -47,7 +47,7 @@ pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(),
     }
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let sync = sync::membership(&job.sync, job.task_index, share.workers, push, reduce);
-    let cache = cache::of_training(args, &schema, push, sync.mode)?;
+    let cache = cache::of_training(job, &schema, push, sync.mode)?;
     if damped && cache.is_some() {
         return Err(Failure::input(
             "--cache-bytes cannot be combined with damped replay, because only the servers know what a damped push \

@@ -17,10 +17,9 @@ pub mod worker;
 
 use crate::checkpoint::source;
 use crate::failure::Failure;
-use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::flags::{JobName, ModelName, OptimizerName, TrainArgs};
 use crate::job::backups::Membership;
-use crate::job::{backups, check, end, wire};
-use crate::model::{row_type, warm_start};
+use crate::job::{backups, check, end};
 use crate::server::{Serving, store};
 use crate::train::lr_worker::run_lr_worker;
 use crate::{launched, server};
@@ -30,10 +29,7 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     tasks::settle(&mut args);
     places::check_places(&args, launched::is_launched())?;
-    let lbfgs = lbfgs::plan::is_chosen(&args)?;
-    warm_start::check_warm_flags(&args, lbfgs)?;
-    wire::check_wire(&args, lbfgs)?;
-    row_type::check_row_type(&args, lbfgs)?;
+    let lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
     store::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => feed::client::client(&mut args),

@@ -75,19 +75,10 @@ fn why_not(args: &TrainArgs) -> Option<&'static str> {
 }
 
 /// Whether a scheduler hands out the job's data.
-pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> {
-    let job = &args.job;
+pub fn are_wanted(job: &JobArgs, options: &Options) -> Result<bool, Failure> {
     let on = job.tasks.tasks == TasksName::On;
     if on {
         options.data.must_be_files("--tasks").map_err(|error| Failure::input(error.to_string()))?;
-    }
-    let flags = [
-        (job.tasks.scheduler.is_some(), "--scheduler"),
-        (job.tasks.task_bytes.is_some(), "--task-bytes"),
-        (job.tasks.start_together, "--start-together"),
-    ];
-    if let (false, Some((_, flag))) = (on, flags.iter().find(|(is_given, _)| *is_given)) {
-        return Err(Failure::input(format!("{flag}: works only with --tasks on")));
     }
     Ok(on)
 }

@@ -126,7 +126,7 @@ impl<'a> JobWorker<'a> {
     /// Runs the worker. With `client` its data comes from a client, which then evaluates and saves.
     pub fn run<L: Learner>(mut self, mut learner: L, client: Option<DataClient>) -> Result<(), Failure> {
         let (args, job) = (self.args, &self.args.job);
-        let scheduled = tasks::are_wanted(args, &self.options)?;
+        let scheduled = tasks::are_wanted(job, &self.options)?;
         let mut line = match &client {
             Some(client) => client.line(),
             None => connection::line(job, Some(&self.metrics))?,

@@ -16,7 +16,6 @@ use crate::server::store;
 use crate::train::ending::Learned;
 use crate::train::feed::outcome::{JobOutcome, together};
 use crate::train::feed::reading;
-use crate::train::feed::roles::check_model;
 use crate::train::validation::Validator;
 use crate::train::{ending, options, tasks};
 use crate::{security, signals};
@@ -45,14 +44,13 @@ const FAILURE_WAIT: Duration = Duration::from_secs(5);
 
 /// Runs the client of a job.
 pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
-    check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
     let (args, job) = (&*args, &args.job);
     check::check_job(job)?;
     let schema = options::schema(args)?;
     let mut options = options::options(args, Share::ALL, true)?;
     let push = PushContent::choose(options.push, &schema)?;
-    tasks::are_wanted(args, &options)?;
+    tasks::are_wanted(job, &options)?;
     options::preflight(args, &options, &schema)?;
     let Offer { config, settings, format, columns } = offer(args, &options)?;
     let stop = signals::stop_flag()?;

@@ -5,14 +5,12 @@ use crate::flags::{TasksName, TrainArgs};
 use crate::job::{check, connection};
 use crate::train::feed::data_client::DataClient;
 use crate::train::feed::reading::take_over;
-use crate::train::feed::roles;
 use crate::train::lr_worker::run_lr_worker;
 use gannet::WorkerConfig;
 use gannet::job::DataLink;
 
 /// Runs a worker whose data comes from a client.
 pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
-    roles::check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
     check::check_job(&args.job)?;
     let line = connection::line(&args.job, None)?;

@@ -7,7 +7,6 @@ use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::model::warm_start;
 use crate::report::account::Account;
-use crate::runs::alone;
 use crate::signals;
 use crate::train::ending::ended_early;
 use crate::train::in_store::train_in_store;
@@ -38,7 +37,6 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     if is_flat && push == PushContent::Replay {
         let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
         let mut tables = FlatTables::within(limit);
-        alone::none(&args.job)?;
         let account = Account::default();
         let fitted =
             train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;

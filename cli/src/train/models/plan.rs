@@ -17,6 +17,9 @@ use gannet::train::{Options, PushContent, Reduce, RemoteTables, Share};
 /// The model that the flags choose.
 pub fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     let of = &args.model;
+    if let Some(x) = of.deviation.filter(|x| !(x.is_finite() && *x >= 0.0)) {
+        return Err(Failure::input(format!("--deviation {x}: a finite number from 0 is needed")));
+    }
     let rate = Some(rate(of.model));
     let RuleChoice { rule, shaping, l2 } = rule_choice(&args.optimizer, OptimizerName::Adagrad, rate)?;
     let settings = ModelSettings {
@@ -43,7 +46,7 @@ pub fn model(args: &TrainArgs) -> Result<(Box<dyn Model>, Shape), Failure> {
     settings
         .check_row_type(&model.sparse())
         .map_err(|e| Failure::input(format!("--row-type {row_type}: {e}")))?;
-    row_type::tell_of_gradients(args, &rule);
+    row_type::tell_of_gradients(args.row_type, &args.optimizer, &args.job.sync, &rule);
     for schema in schemas_of(&*model) {
         schema.check().map_err(|e| Failure::input(e.to_string()))?;
     }

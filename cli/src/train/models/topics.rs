@@ -17,10 +17,9 @@ use crate::train::ending::Learned;
 use crate::train::in_store::train_in_store;
 use crate::train::models::plan::{keep_step, membership};
 use crate::train::options::options;
-use crate::train::tasks::{self, InJob};
+use crate::train::tasks::InJob;
 use crate::train::trained::{Summary, Trained};
 use crate::train::worker::{JobWorker, Learner, share};
-use gannet::table::Admission;
 use gannet::table::TableId;
 use gannet::train::models::{Lda, Sampled, Topics};
 use gannet::train::{
@@ -30,16 +29,6 @@ use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
-pub fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
-    if tasks::are_wanted(args, options)? {
-        let what = "--tasks on: does not work with --model lda, whose workers keep the topics of their words; leave \
-                    the flag out, so that each worker takes a fixed share";
-        return Err(Failure::input(what));
-    }
-    Ok(())
-}
 
 /// The number of words that are printed of a topic.
 const WORDS_SHOWN: usize = 10;
@@ -51,19 +40,6 @@ struct TopicModel {
 }
 
 fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
-    let learns = "of models that learn by gradients; --model lda counts";
-    let foreign = [
-        ("--optimizer", args.optimizer.optimizer.is_some()),
-        ("--alpha", args.optimizer.settings.alpha.is_some()),
-        ("--push", args.optimizer.push.is_some()),
-        ("--admit-count and --admit-probability", args.admission.admission() != Admission::All),
-        ("--test", !args.test.is_empty()),
-        ("--save-secs", args.watch.save_secs.is_some()),
-        ("--checkpoint", args.job.checkpoint.checkpoint.is_some()),
-    ];
-    if let Some((flag, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
-        return Err(Failure::input(format!("{flag}: a setting {learns}")));
-    }
     let of = &args.model;
     let (document_prior, word_prior) = (of.document_prior.unwrap_or(0.1), of.word_prior.unwrap_or(0.01));
     for (flag, prior) in [("--document-prior", document_prior), ("--word-prior", word_prior)] {
@@ -121,7 +97,6 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     check::check_job(job)?;
     let model = topic_model(args)?;
     let options = documents(args, share(args))?;
-    refuse_tasks(args, &options)?;
     // The servers add up the workers' counts.
     let sync = membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
     let is_chief = job.task_index == 0;

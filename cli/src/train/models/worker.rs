@@ -28,9 +28,6 @@ use serde_json::Value;
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check::check_job(job)?;
-    if job.damping.damping.is_some() {
-        return Err(Failure::input("--damping: works only with --model lr; leave it out"));
-    }
     if args.model.model == ModelName::Lda {
         return topics::worker(args);
     }
@@ -39,7 +36,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let mut options = options_of(args, &*model, share(args), may_test(args, is_chief))?;
     let push = push_of(&options, &*model)?;
     options.push = Some(push);
-    let wire = wire::of_training(args, push)?;
+    let wire = wire::of_training(job, push)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let sync = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
     if is_chief {
