@@ -1,11 +1,9 @@
 //! The run of a process that keeps its rows in a folder.
 
 use crate::failure::{Failure, SYSTEM};
-use crate::flags::{OptimizerName, TrainArgs};
+use crate::flags::RunArgs;
 use crate::report::account::Account;
-use crate::runs::begin::{
-    AGAIN_ALONE, check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
-};
+use crate::runs::begin::{check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock};
 use gannet::runs::{Registry, RunAlone, RunDecision, RunId, RunSetting};
 use gannet::storage::Store;
 use gannet::train::{Data, Scale};
@@ -19,14 +17,14 @@ pub struct LocalRun {
     scale: Option<Scale>,
 }
 
-/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs.
+/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs. `again`: which data
+/// is trained again.
 pub fn alone(
-    args: &TrainArgs,
+    run: &RunArgs,
     store: &Store,
     (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
-    tables: &[&str],
+    (tables, again): (&[&str], &str),
 ) -> Result<Option<LocalRun>, Failure> {
-    let run = &args.job.run;
     check_begin(run)?;
     let Some(folder) = store.folder() else { return Ok(None) };
     let system = |text: String| Failure::new(SYSTEM, text);
@@ -40,8 +38,7 @@ pub fn alone(
         dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
     }
     registry.dropped_alone(run.name(), &to_drop).map_err(system)?;
-    let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
+    print_decision(&id, decided, intent(run), again);
     Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
 }
 

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::flags::{
     FormatName, JobName, ModelName, OptimizerName, RUN_FLAGS, ScheduleName, SyncName, TasksName, TrainArgs,
 };
-use crate::model::optimizer::{self, spelt};
+use crate::model::optimizer::{self, KnownFlag, spelt};
 use JobName::{Client, Ps, Worker};
 use clap::ValueEnum;
 use gannet::table::RowType;
@@ -168,41 +168,40 @@ fn of_model(model: ModelName) -> Vec<&'static str> {
     }
 }
 
-/// Refuses flags that mean nothing in this process. `is_launched`: all processes of the job have the same flags, so
-/// those of the other roles are none.
-///
-/// # Errors
-/// The flag, why it means nothing here, and what to do.
-pub fn check_places(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
-    let process = Process { args, is_launched };
-    process.check_missing()?;
-    for (flags, means_nothing, why) in PLACES {
-        if let Some(flag) =
-            flags.iter().find(|flag| process.is_given(flag)).filter(|_| means_nothing(&process))
-        {
-            return Err(process.refuse(flag, why));
-        }
-    }
-    let (own, model) = (&args.optimizer, args.model.model);
-    process.check_settings("--model", model, of_model)?;
-    let names =
-        |known: &'static [optimizer::KnownFlag]| -> Vec<_> { known.iter().map(|(flag, _)| *flag).collect() };
-    if model != ModelName::Lda {
-        let default = if model == ModelName::Lr { OptimizerName::Ftrl } else { OptimizerName::Adagrad };
-        let chosen = own.optimizer.unwrap_or(default);
-        process.check_settings("--optimizer", chosen, |chosen| names(optimizer::settings(chosen)))?;
-    }
-    let schedule = own.schedule.schedule.unwrap_or(ScheduleName::Constant);
-    process.check_settings("--schedule", schedule, |schedule| names(optimizer::decays(schedule)))
-}
-
-/// A process, as far as it decides which flags mean something.
-struct Process<'a> {
-    args: &'a TrainArgs,
-    is_launched: bool,
+/// A process, whose role, model and optimizer decide which flags mean something.
+pub struct Process<'a> {
+    pub args: &'a TrainArgs,
+    /// Whether all processes of the job have the same flags, so that those of the other roles are none.
+    pub is_launched: bool,
 }
 
 impl Process<'_> {
+    /// Refuses flags that mean nothing in this process.
+    ///
+    /// # Errors
+    /// The flag, why it means nothing here, and what to do.
+    pub fn check_places(&self) -> Result<(), Failure> {
+        self.check_missing()?;
+        for (flags, means_nothing, why) in PLACES {
+            if let Some(flag) = flags.iter().find(|flag| self.is_given(flag)).filter(|_| means_nothing(self))
+            {
+                return Err(self.refuse(flag, why));
+            }
+        }
+        let (own, model) = (&self.args.optimizer, self.model());
+        self.check_settings("--model", model, of_model)?;
+        let names = |known: &'static [KnownFlag]| -> Vec<&'static str> {
+            known.iter().map(|(flag, _)| *flag).collect()
+        };
+        if !self.is_lda() {
+            let default = if self.is_lr() { OptimizerName::Ftrl } else { OptimizerName::Adagrad };
+            let chosen = own.optimizer.unwrap_or(default);
+            self.check_settings("--optimizer", chosen, |chosen| names(optimizer::settings(chosen)))?;
+        }
+        let schedule = own.schedule.schedule.unwrap_or(ScheduleName::Constant);
+        self.check_settings("--schedule", schedule, |schedule| names(optimizer::decays(schedule)))
+    }
+
     fn role(&self) -> Option<JobName> {
         self.args.job.job_name
     }
@@ -265,7 +264,7 @@ impl Process<'_> {
     /// Refuses a process without what it needs.
     fn check_missing(&self) -> Result<(), Failure> {
         let (client, feed) = (self.role() == Some(Client), self.has_feed());
-        let text = match self.args.data.is_empty() {
+        let text = match self.args.data.files.is_empty() {
             _ if client && !feed => {
                 "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers"
             }
@@ -315,7 +314,7 @@ impl Process<'_> {
         // whose checkpoints it restores, whose rows it keeps in a job with a coordinator, and with which run it ends.
         let joins = role == Some(Ps) && (job.backups.coordinator.is_some() || job.exit_with_job);
         let asks_for_nothing = match flag {
-            "DATA" => return !args.data.is_empty(),
+            "DATA" => return !args.data.files.is_empty(),
             "--optimizer lbfgs" => return self.is_lbfgs(),
             "--tls-ca" => joins,
             "--run" => joins || (role == Some(Ps) && job.checkpoint.checkpoint.is_some()),
@@ -328,9 +327,9 @@ impl Process<'_> {
             "--cache-bytes" => self.has_no_cache(),
             "--wire" => (self.is_launched || role == Some(Worker)) && job.wire.choice() == WireType::F32,
             "--row-type" => args.row_type.choice() == RowType::F32,
-            "--epochs" => args.epochs == 1,
-            "--format" => args.input.format == FormatName::Auto,
-            "--skip-bad-lines" => args.input.skip_bad_lines == 0,
+            "--epochs" => args.passes.epochs == 1,
+            "--format" => args.data.input.format == FormatName::Auto,
+            "--skip-bad-lines" => args.data.input.skip_bad_lines == 0,
             _ => false,
         };
         !asks_for_nothing && job.typed.has(flag)

@@ -14,7 +14,7 @@ fn refused(role: &str, flags: &str) -> String {
     let words = line.split_whitespace().map(Into::into).collect();
     let read = Cli::of(words).unwrap_or_else(|error| panic!("{line}: {error}"));
     let Command::Train(args) = read.command else { panic!("{line}") };
-    let checked = check_places(&args, false);
+    let checked = Process { args: &args, is_launched: false }.check_places();
     checked.err().map(|failure| failure.to_string()).unwrap_or_default()
 }
 
