@@ -5,7 +5,7 @@ use crate::flags::{Cli, Command, LaunchArgs, spelled};
 use crate::job::check;
 use crate::launch::addresses::Addresses;
 use crate::launch::role::ProcessRole;
-use crate::train::places;
+use crate::train::places::Process;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -133,18 +133,18 @@ impl Job {
             let cli = Cli::of(words.collect())
                 .map_err(|error| Failure::input(error.to_string().trim().to_owned()))?;
             if let (Command::Train(train), true) = (&cli.command, role.is_worker())
-                && train.data.is_empty()
+                && train.data.files.is_empty()
             {
                 return Err(Failure::input("no DATA: write train DATA .. behind the --"));
             }
             if let Command::Train(train) = &cli.command
-                && train.data.iter().chain(&train.test).any(|path| path.as_os_str() == "-")
+                && train.data.files.iter().chain(&train.data.test).any(|path| path.as_os_str() == "-")
             {
                 let text = "-: several processes cannot read one standard input: write the data to a file";
                 return Err(Failure::input(text));
             }
             if let Command::Train(train) = &cli.command {
-                places::check_places(train, true)?;
+                Process { args: train, is_launched: true }.check_places()?;
                 check::check_job(&train.job)?;
             }
         }

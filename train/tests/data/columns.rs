@@ -1,7 +1,8 @@
 //! The same table in every format that has columns: the same keys, values and labels.
 
 use gannet_train::{
-    Block, ColumnChoice, ColumnKeys, Crosses, CsvForm, Data, FieldUse, Format, Reader, Share, cross_key, text_key,
+    Block, ColumnChoice, ColumnKeys, Crosses, CsvForm, Data, FieldUse, Format, Reader, Share, cross_key,
+    text_key,
 };
 use proptest::prelude::*;
 use std::fmt::Write;
@@ -325,8 +326,7 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     for (at, (air, hour, x)) in rows.iter().enumerate() {
         let label = at % 2;
         files[0].1 += &format!("{label},{air},{hour},{x}\n");
-        files[1].1 +=
-            &format!("{{\"label\": {label}, \"air\": {air:?}, \"hour\": {hour:?}, \"x\": {x}}}\n");
+        files[1].1 += &format!("{{\"label\": {label}, \"air\": {air:?}, \"hour\": {hour:?}, \"x\": {x}}}\n");
         // A namespace for each column. vw has no names that are empty texts.
         files[2].1 += &format!("{label} |air {air} |hour {hour} |x value:{x}\n");
     }
@@ -338,11 +338,7 @@ fn crosses_and_fields_are_the_same_in_each_format() {
         let columns = ColumnChoice { numeric: vec!["x".into()], ..ColumnChoice::default() };
         let columns = if name == "vw" { ColumnChoice::default() } else { columns };
         let fields = FieldUse { crosses: crosses.clone(), in_blocks: true };
-        examples(&Data {
-            columns,
-            fields,
-            ..Data::new(&file(&folder, &format!("table.{name}"), text))
-        })
+        examples(&Data { columns, fields, ..Data::new(&file(&folder, &format!("table.{name}"), text)) })
     };
     let named = crosses(&["air*hour", "x,air", "x*x"], &[]);
     let csv = read("csv", &files[0].1, &named);
@@ -362,10 +358,11 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     let letters = crosses(&[], &["ah", "xa", "xx"]);
     let vw = read("vw", &files[2].1, &letters);
     let value = text_key(text_key(0, b"x"), b"value");
-    want = [(cross_key(&[ua, hour]), 1.0), (cross_key(&[ua, value]), 1.5), (cross_key(&[value, value]), 2.25)];
+    want =
+        [(cross_key(&[ua, hour]), 1.0), (cross_key(&[ua, value]), 1.5), (cross_key(&[value, value]), 2.25)];
     let of_vw: Vec<(u64, f32)> = vw.keys[4..7].iter().copied().zip(vw.values[4..7].to_vec()).collect();
     assert_eq!(of_vw, want);
-    assert_eq!((&vw.offsets[..], &vw.fields[..4]), (&[0, 7, 14, 18][..], &csv.fields[..4]));
+    assert_eq!((&vw.offsets[..], &vw.fields[..4]), (&[0, 7, 14, 19][..], &csv.fields[..4]));
     // libffm has fields by number, and libsvm has none.
     let ffm = file(&folder, "table.ffm", "1 3:7:1 12:9:2\n");
     let of = |fields: &Arc<Crosses>| FieldUse { crosses: fields.clone(), in_blocks: true };
@@ -406,10 +403,8 @@ fn offsets_are_bases_in_each_format() {
         ("jsonl", "{\"label\": 1, \"a\": \"x\"}\n", "an offset: a number that may not be missing"),
         ("jsonl", "{\"label\": 1, \"start\": [1]}\n", "no list"),
     ] {
-        let data = Data {
-            columns: columns.clone(),
-            ..Data::new(&file(&folder, &format!("wrong.{name}"), text))
-        };
+        let data =
+            Data { columns: columns.clone(), ..Data::new(&file(&folder, &format!("wrong.{name}"), text)) };
         let opened = Reader::open(&data, 1, Share::ALL);
         let read = opened.and_then(|mut reader| reader.next(&mut Block::default()));
         let error = read.unwrap_err().to_string();

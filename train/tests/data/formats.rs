@@ -46,7 +46,7 @@ fn libsvm_line(rng: &mut Rng) -> String {
 
 fn vw_line(rng: &mut Rng) -> String {
     let mut line = pick(rng, &["0", "1", "-1", "+1", "1.0", ""]).to_owned();
-    if rng.below(3) == 0 {
+    if !line.is_empty() && rng.below(3) == 0 {
         line += &format!(" {:.2}{}", rng.unit() * 3.0, pick(rng, &["", " 0", " 0.5", " -1e3"]));
     }
     line += pick(rng, &[" ", " ", " 'tag ", " 'tag", " tag"]);
