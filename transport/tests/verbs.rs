@@ -441,7 +441,7 @@ fn ask(net: &Transports, link: &mut Link<MultiStream>, frames: u64, bytes: usize
             link.receive().consume();
             got += 1;
         }
-        if !link.is_readable() && !(sent < frames && link.can_send()) {
+        if !link.is_readable() && (sent == frames || !link.can_send()) {
             poll.wait(Duration::from_millis(200), &mut events).unwrap();
             events.iter().for_each(|event| link.note(event));
         }
