@@ -1,6 +1,7 @@
 //! The data to read: files and their format, or a source of examples, and the share of the examples.
 
 use crate::read::block_source::BlockSource;
+use crate::read::bytes::data_file::FileFacts;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{ColumnChoice, Columns};
@@ -172,7 +173,7 @@ impl Data {
     /// # Errors
     /// A file is standard input or a pipe, and `what` would read it twice.
     pub fn must_be_files(&self, what: &'static str) -> Result<(), ReadError> {
-        let once = |file: &&String| *file == "-" || std::fs::metadata(file).is_ok_and(|meta| !meta.is_file());
+        let once = |file: &&String| *file == "-" || FileFacts::of(file).is_ok_and(|facts| !facts.again);
         match self.files.iter().find(once) {
             Some(file) => Err(ReadError::ReadOnce { file: shown_name(file).to_owned(), what }),
             None => Ok(()),

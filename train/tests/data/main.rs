@@ -4,6 +4,8 @@ mod bad_input;
 mod columns;
 mod files;
 mod formats;
+#[cfg(feature = "cloud")]
+mod objects;
 mod reading;
 #[cfg(feature = "parquet")]
 mod table_files;
@@ -13,5 +15,9 @@ mod table_rows;
 mod entries;
 #[path = "../model/mod.rs"]
 mod model;
+#[cfg(feature = "cloud")]
+#[path = "../../../tests/harness/web_server.rs"]
+mod web_server;
+
 #[path = "../model/plain.rs"]
 mod plain;
