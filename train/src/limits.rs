@@ -20,6 +20,14 @@ pub const OBJECT_COLUMNS_BYTES: u64 = 64 << 20;
 /// The least bytes of a range of a column, so that many columns need more memory than that.
 #[cfg(all(feature = "cloud", feature = "parquet"))]
 pub const OBJECT_COLUMN_RANGE_MIN: u64 = 64 << 10;
+/// Most bytes of a batch in a cache of parsed data.
+pub const CACHE_FRAME_MAX: u32 = 1 << 30;
+/// Most bytes of a cache.
+pub const CACHE_BYTES_MAX: u64 = 256 << 30;
+/// Free bytes of a disk that a cache leaves alone, and the part of the others that it may take: one in so many.
+pub const CACHE_ROOM_KEPT: u64 = 4 << 30;
+/// As above.
+pub const CACHE_ROOM_PART: u64 = 2;
 /// Most files of one data set.
 pub const FILES_MAX: usize = 1 << 20;
 /// Longest line, bytes.

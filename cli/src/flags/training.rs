@@ -1,6 +1,7 @@
 //! The flags of `gannet train`.
 
 use crate::flags::data::InputArgs;
+use crate::flags::data_cache::DataCacheArgs;
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -22,6 +23,9 @@ pub struct TrainArgs {
     /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,
+    /// Whether parsed data is kept.
+    #[command(flatten)]
+    pub cache: DataCacheArgs,
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,

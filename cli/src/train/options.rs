@@ -6,7 +6,7 @@ use crate::input;
 use crate::job::sync;
 use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
-use crate::train::input_check;
+use crate::train::{cache, input_check};
 use gannet::Schema;
 use gannet::train::{Options, PushContent, Share};
 
@@ -32,6 +32,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         let tells = with_test && args.job.task_index == 0 && !args.json;
         input_check::look(args, &mut options.data, options.test.as_mut(), tells)?;
     }
+    options.data.cache = cache::cache(args)?;
     options.epochs = args.epochs;
     options.threads = args.threads.unwrap_or(2) as usize;
     options.share = share;

@@ -1,8 +1,9 @@
 //! The data to read: files and their format, or a source of examples, and the share of the examples.
 
 use crate::read::block_source::BlockSource;
-use crate::read::bytes::data_file::FileFacts;
+use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::cache::place::Cache;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
@@ -123,6 +124,8 @@ pub struct Data {
     pub unlabelled: bool,
     /// Where the examples are, if they are not in files.
     pub source: Option<Arc<dyn BlockSource>>,
+    /// Keeps what is parsed for later passes over the files.
+    pub cache: Option<Cache>,
     /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
     pub stop: StopFlag,
 }
@@ -147,6 +150,7 @@ impl Data {
             skip_bad_lines: 0,
             unlabelled: false,
             source: None,
+            cache: None,
             stop: StopFlag::default(),
         }
     }
@@ -179,9 +183,4 @@ impl Data {
             None => Ok(()),
         }
     }
-}
-
-/// A file's name for messages.
-pub(crate) fn shown_name(file: &str) -> &str {
-    if file == "-" { "(standard input)" } else { file }
 }

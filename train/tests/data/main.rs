@@ -1,6 +1,7 @@
 //! Tests of reading: formats, files, bad input, rows of tables.
 
 mod bad_input;
+mod cache;
 mod columns;
 mod files;
 mod formats;

@@ -5,7 +5,7 @@ use crate::flags::{ModelName, OptimizerName, SyncArgs, SyncName, TaskArgs, Tasks
 use crate::input;
 use crate::model::lr::TABLE;
 use crate::model::{folder, lr, optimizer};
-use crate::train::input_check;
+use crate::train::{cache, input_check};
 use gannet::train::lbfgs::{Layout, LbfgsSettings};
 use gannet::train::{Options, Share};
 use gannet::{Rule, Schema};
@@ -112,6 +112,7 @@ pub fn plan(args: &TrainArgs, share: Share) -> Result<(LbfgsPlan, Options), Fail
     let test = if args.test.is_empty() { None } else { Some(read(&args.test)?) };
     let threads = args.threads.unwrap_or(2) as usize;
     let mut options = Options { test, share, threads, ..Options::new(read(&args.data)?) };
+    options.data.cache = cache::cache(args)?;
     let chief = args.job.task_index == 0;
     if chief || args.input.scale.is_some() || own.warm_start.is_some() {
         input_check::look(args, &mut options.data, options.test.as_mut(), chief && !args.json)?;

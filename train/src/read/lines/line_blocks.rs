@@ -5,10 +5,10 @@
 
 use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
-use crate::read::bytes::data_file::FileFacts;
+use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
-use crate::read::data::{Data, DetectedFile, Share, shown_name};
+use crate::read::data::{Data, DetectedFile, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
@@ -137,7 +137,7 @@ impl LineBlocks {
     }
 
     /// Skips so many batches.
-    fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
+    pub(crate) fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
         for _ in 0..batches {
             self.pass_batch()?;
             self.next_batch += 1;
@@ -307,7 +307,7 @@ impl LineBlocks {
     }
 }
 
-/// The bytes of all files, when all are regular files or objects. A missing file is an error here, before anything is read.
+/// The bytes of all files, when all are regular files or objects. A missing file is an error here, before any reading.
 fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
     let mut total = Some(0);
     for file in &data.files {
