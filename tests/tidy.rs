@@ -28,6 +28,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "train",
         &[
+            "gannet-buckets",
             "gannet-core",
             "gannet-jobs",
             "gannet-optim",

@@ -22,6 +22,7 @@ pub use read::block_source::{BlockPass, BlockSource, CsrRows};
 pub use read::bytes::files::files;
 pub use read::bytes::stop_flag::StopFlag;
 pub use read::bytes::stream::ReadPosition;
+pub use read::cache::place::Cache;
 pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::formats::columns::{ColumnChoice, Columns, Role};

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod checkpoints;
 pub mod cli;
 pub mod data;
+pub mod data_cache;
 pub mod doctor;
 pub mod job;
 pub mod launch;

@@ -1,6 +1,7 @@
 //! The flags of `gannet train`.
 
 use crate::flags::data::InputArgs;
+use crate::flags::data_cache::DataCacheArgs;
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -53,8 +54,9 @@ pub struct TrainArgs {
 /// The data of a training.
 #[derive(Args, Debug)]
 pub struct DataArgs {
-    /// The training data: files (also .gz and .zst), folders, or - for standard input. Quoted patterns such as
-    /// 'part-*.gz' work too. All are read in this order, as if they were one file. A ps needs none.
+    /// The training data: files (also .gz and .zst), folders, - for standard input, or objects: s3://, gs://, az://,
+    /// http://, https://. Quoted patterns such as 'part-*.gz' and 's3://logs/day-*/part-*' work too. All are read in
+    /// this order, as if they were one file. A ps needs none.
     #[arg(value_name = "DATA")]
     pub files: Vec<PathBuf>,
     /// How DATA is read.
@@ -63,6 +65,9 @@ pub struct DataArgs {
     /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,
+    /// Whether parsed data is kept.
+    #[command(flatten)]
+    pub cache: DataCacheArgs,
     /// Train without an intercept.
     #[arg(long, help_heading = "Model", display_order = 1000)]
     pub no_intercept: bool,

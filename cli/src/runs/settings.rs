@@ -12,7 +12,7 @@ use crate::report::words::counted;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
 use gannet::table::{Admission, SHARDS_DEFAULT};
-use gannet::train::{FileFingerprint, Options, plan_files};
+use gannet::train::{FileFingerprint, Options, ReadError, plan_files};
 use std::fmt::Display;
 
 /// The most files that are compared one by one. More files are compared together.
@@ -78,14 +78,12 @@ pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -
 /// The files as this process sees them. A file that cannot be read again has only a name.
 pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     let file = |name: &String| -> Result<PlanFile, Failure> {
-        let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
-        match regular {
-            true => {
-                let fingerprint =
-                    FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
-                Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0))
+        match FileFingerprint::of(name) {
+            Ok(fingerprint) => Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0)),
+            Err(ReadError::ReadOnce { .. }) => {
+                Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true })
             }
-            false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
+            Err(error) => Err(Failure::input(error.to_string())),
         }
     };
     names.iter().map(file).collect()

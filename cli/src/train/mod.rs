@@ -1,5 +1,6 @@
 //! `gannet train`: in this process, or as one process of a job.
 
+pub mod cache;
 pub mod ending;
 pub mod feed;
 pub mod in_store;

@@ -1,12 +1,12 @@
 //! The options of a training, and checks before it begins.
 
 use crate::failure::Failure;
-use crate::flags::{AdmissionArgs, JobArgs, ModelName, OptimizerArgs, TableArgs, TrainArgs};
+use crate::flags::{AdmissionArgs, JobArgs, ModelName, OptimizerArgs, TableArgs, TasksName, TrainArgs};
 use crate::input;
 use crate::job::sync;
 use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
-use crate::train::input_check;
+use crate::train::{cache, input_check};
 use gannet::Schema;
 use gannet::train::{Options, PushContent, Share};
 use std::path::Path;
@@ -39,6 +39,9 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         let warm = args.lbfgs.warm_start.as_deref();
         input_check::look(from, warm, &mut options.data, options.test.as_mut(), tells)?;
     }
+    let in_splits = job.tasks.tasks == TasksName::On || job.data_server.feed.is_some();
+    let read_once = args.model.model == ModelName::Lda;
+    options.data.cache = cache::cache(&from.cache, if read_once { 1 } else { passes.epochs }, in_splits)?;
     options.epochs = passes.epochs;
     options.threads = passes.threads.unwrap_or(2) as usize;
     options.share = share;

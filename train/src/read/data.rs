@@ -1,7 +1,9 @@
 //! The data to read: files and their format, or a source of examples, and the share of the examples.
 
 use crate::read::block_source::BlockSource;
+use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::cache::place::Cache;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
@@ -140,6 +142,8 @@ pub struct Data {
     pub unlabelled: bool,
     /// Where the examples are, if they are not in files.
     pub source: Option<Arc<dyn BlockSource>>,
+    /// Keeps what is parsed for later passes over the files.
+    pub cache: Option<Cache>,
     /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
     pub stop: StopFlag,
 }
@@ -165,6 +169,7 @@ impl Data {
             skip_bad_lines: 0,
             unlabelled: false,
             source: None,
+            cache: None,
             stop: StopFlag::default(),
         }
     }
@@ -191,15 +196,10 @@ impl Data {
     /// # Errors
     /// A file is standard input or a pipe, and `what` would read it twice.
     pub fn must_be_files(&self, what: &'static str) -> Result<(), ReadError> {
-        let once = |file: &&String| *file == "-" || std::fs::metadata(file).is_ok_and(|meta| !meta.is_file());
+        let once = |file: &&String| *file == "-" || FileFacts::of(file).is_ok_and(|facts| !facts.again);
         match self.files.iter().find(once) {
             Some(file) => Err(ReadError::ReadOnce { file: shown_name(file).to_owned(), what }),
             None => Ok(()),
         }
     }
-}
-
-/// A file's name for messages.
-pub(crate) fn shown_name(file: &str) -> &str {
-    if file == "-" { "(standard input)" } else { file }
 }

@@ -105,7 +105,7 @@ impl Survey {
             return Ok(survey);
         }
         for path in &data.files {
-            let io = |source| ReadError::Io { file: path.clone(), source };
+            let io = |source| ReadError::io(path, source);
             let stream = Stream::open(path, ReadPosition::default().read, &data.stop).map_err(io)?;
             let mut source = Source::new(path.clone(), stream, &data.stop)?;
             let Some(mut kind) = LineReader::of(&mut source, data)? else { continue };

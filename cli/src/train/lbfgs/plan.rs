@@ -5,7 +5,7 @@ use crate::flags::{DataArgs, LbfgsArgs, OptimizerArgs};
 use crate::input;
 use crate::model::lr::TABLE;
 use crate::model::{folder, lr, optimizer};
-use crate::train::input_check;
+use crate::train::{cache, input_check};
 use gannet::train::lbfgs::{Layout, LbfgsSettings};
 use gannet::train::{Options, Share};
 use gannet::{Rule, Schema};
@@ -45,6 +45,8 @@ pub fn options(
     let test = if data.test.is_empty() { None } else { Some(read(&data.test)?) };
     let threads = threads.unwrap_or(2) as usize;
     let mut options = Options { test, share, threads, ..Options::new(read(&data.files)?) };
+    // L-BFGS reads the data once and keeps it in memory.
+    options.data.cache = cache::cache(&data.cache, 1, false)?;
     let chief = share.worker == 0;
     if chief || data.input.scale.is_some() || warm.is_some() {
         input_check::look(data, warm, &mut options.data, options.test.as_mut(), chief && !quiet)?;

@@ -2,8 +2,12 @@
 //! becomes the example that the same row of a CSV file becomes ([`TableRows`](crate::TableRows)).
 
 pub(crate) mod columns;
+#[cfg(all(feature = "cloud", feature = "parquet"))]
+mod object_columns;
 pub(crate) mod record_batches;
 #[cfg(feature = "parquet")]
 pub(crate) mod table_blocks;
+#[cfg(feature = "parquet")]
+mod table_bytes;
 #[cfg(feature = "parquet")]
 pub(crate) mod table_file;

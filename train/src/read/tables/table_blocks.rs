@@ -3,6 +3,7 @@
 
 use crate::read::block::Block;
 use crate::read::block_source::{BlockPass, SourceBlocks};
+use crate::read::bytes::data_file::FileFacts;
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::ReadError;
@@ -36,7 +37,7 @@ fn settings(data: &Data) -> TableSettings {
 
 /// Opens a file of a table. It must have the format of the data.
 fn open(data: &Data, path: &str) -> Result<(TableFile, TableFormat), ReadError> {
-    std::fs::metadata(path).map_err(|source| ReadError::Io { file: path.to_owned(), source })?;
+    FileFacts::of(path).map_err(|source| ReadError::io(path, source))?;
     let format = TableFormat::of(path);
     let expected = match data.format {
         Format::Parquet => "parquet",
@@ -67,8 +68,8 @@ impl TableBlocks {
     pub(crate) fn open(data: &Data, batch: usize, share: Share) -> Result<TableBlocks, ReadError> {
         let mut bytes = 0;
         for file in &data.files {
-            let io = |source| ReadError::Io { file: file.clone(), source };
-            bytes += std::fs::metadata(file).map_err(io)?.len();
+            let facts = FileFacts::of(file).map_err(|source| ReadError::io(file, source))?;
+            bytes += facts.bytes.unwrap_or(0);
         }
         let position = ReadPosition { total: Some(bytes), ..ReadPosition::default() };
         let pass = TablePass::new(data, (0..data.files.len()).map(|file| (file, None)).collect(), &position)?;
