@@ -131,7 +131,6 @@ fn data_in_a_bucket_gives_the_bits_of_local_files() {
         assert!(scores(&there) == scores(&here), "{}: other scores", table.0);
     }
     // Folders are named with or without a slash, and a test set may be in a bucket, too.
-    let model = folder.path().join("folder");
     let (here, model) = (folder.path().join("svm/day-1").display().to_string(), folder.path().join("folder"));
     let want = train(&store, &here, &format!("--test {here}"), &model).json();
     let done = train(&store, "s3://models/svm/day-1", "--test s3://models/svm/day-1/", &model).json();

@@ -54,9 +54,9 @@ pub struct TrainArgs {
 /// The data of a training.
 #[derive(Args, Debug)]
 pub struct DataArgs {
-    /// The training data: files (also .gz and .zst), folders, - for standard input, or objects: s3://, gs://, az://,
-    /// http://, https://. Quoted patterns such as 'part-*.gz' and 's3://logs/day-*/part-*' work too. All are read in
-    /// this order, as if they were one file. A ps needs none.
+    /// The training data: files (also .gz and .zst), folders, URLs, or - for standard input. Quoted patterns such as
+    /// 'part-*.gz' and 's3://logs/day-*/part-*' work too; other URLs begin with gs://, az://, http:// or https://. All
+    /// are read in this order, as if they were one file. A ps needs none.
     #[arg(value_name = "DATA")]
     pub files: Vec<PathBuf>,
     /// How DATA is read.

@@ -13,6 +13,7 @@ use crate::read::formats::labels::Labels;
 use gannet_core::own_files::{self, FileOwner};
 use rustix::fs::{FlockOperation, flock, statfs, statvfs};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -83,9 +84,9 @@ impl Cache {
 
     /// The name of the whole file, in messages too.
     pub(super) fn path(&self, data: &Data, share: Share) -> PathBuf {
-        let named = format!("{:?} {share:?}", data.files);
-        let (one, other) = (crc32c::crc32c(named.as_bytes()), crc32c::crc32c(format!("{named}.").as_bytes()));
-        self.0.folder.join(format!("{one:08x}{other:08x}{WHOLE}"))
+        let mut name = DefaultHasher::new();
+        (&data.files, share.worker, share.workers).hash(&mut name);
+        self.0.folder.join(format!("{:016x}{WHOLE}", name.finish()))
     }
 
     /// Opens a whole cache. A file in a folder may be one of other data. `None`: there is none.
