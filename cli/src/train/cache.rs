@@ -4,8 +4,8 @@ use crate::failure::Failure;
 use crate::flags::DataCacheArgs;
 use gannet::train::Cache;
 
-/// The cache that the flags ask for; without them, that of a training that reads its data in several passes. `in_splits`:
-/// a scheduler hands out the data.
+/// The cache that the flags ask for; without them, that of a training that reads its data in several passes.
+/// `in_splits`: a scheduler hands out the data.
 pub fn cache(args: &DataCacheArgs, passes: u32, in_splits: bool) -> Result<Option<Cache>, Failure> {
     if let Some(folder) = &args.cache {
         if in_splits {

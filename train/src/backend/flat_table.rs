@@ -11,7 +11,7 @@ use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::kernel::{Kernel, KernelWork};
-use crate::learn::lr::{ExampleLanes, ReplayRule, Target};
+use crate::learn::lr::{ExampleLanes, ExampleTarget, ReplayRule};
 use crate::read::block::Block;
 use gannet_core::{Admission, Read, Schema, Stats, Write};
 use gannet_optim::{GradientTransform, Update, Visitor, all_finite};
@@ -153,7 +153,13 @@ impl KernelWork for InPlace<'_> {
             cells.reserve(range.len())?;
             places.clear();
             places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
-            margins.push(scratch.example(rule, Target::of(block, i), places, &block.values[range], cells));
+            margins.push(scratch.example(
+                rule,
+                ExampleTarget::of(block, i),
+                places,
+                &block.values[range],
+                cells,
+            ));
         }
         Ok(())
     }

@@ -91,18 +91,18 @@ impl<const P: usize> RowPlaces<P> for [[f32; P]] {
 
 /// What an example says besides its features.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ExampleTarget {
     pub label: f32,
     pub importance: f32,
     /// The margin without features.
     pub base: f32,
 }
 
-impl Target {
+impl ExampleTarget {
     /// That of example `i`.
     #[inline(always)]
-    pub(crate) fn of(block: &Block, i: usize) -> Target {
-        Target { label: block.labels[i], importance: block.importance(i), base: block.base(i) }
+    pub(crate) fn of(block: &Block, i: usize) -> ExampleTarget {
+        ExampleTarget { label: block.labels[i], importance: block.importance(i), base: block.base(i) }
     }
 }
 
@@ -126,7 +126,7 @@ impl<const P: usize> ExampleLanes<P> {
     pub(crate) fn example<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
         rule: L,
-        target: Target,
+        target: ExampleTarget,
         places: &[u32],
         values: &[f32],
         rows: &mut R,

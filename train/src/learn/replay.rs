@@ -5,7 +5,7 @@
 use crate::batch::Batch;
 use crate::batch::dedup::NO_LINK;
 use crate::learn::kernel::{Kernel, KernelWork};
-use crate::learn::lr::{ExampleLanes, ReplayRule, Target};
+use crate::learn::lr::{ExampleLanes, ExampleTarget, ReplayRule};
 use gannet_core::Schema;
 
 /// The own pushes that a pull's answer includes, by runs of its rows. A run starts where the one before ends, and
@@ -81,7 +81,7 @@ impl KernelWork for CopyLearner<'_> {
         for i in 0..block.len() {
             let range = block.range(i);
             let (local, values) = (&batch.local[range.clone()], &block.values[range]);
-            margins.push(scratch.example(rule, Target::of(block, i), local, values, &mut *rows));
+            margins.push(scratch.example(rule, ExampleTarget::of(block, i), local, values, &mut *rows));
         }
     }
 }

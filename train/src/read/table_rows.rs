@@ -4,11 +4,11 @@
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, OCCURRENCES_PER_BLOCK_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::error::ReadError;
+use crate::read::fields::example_fields::{ExampleFields, FieldUse};
+use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
     ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
 };
-use crate::read::formats::example_fields::{ExampleFields, FieldUse};
-use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::{Labels, zero_bit};
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::{Scale, Scaling};

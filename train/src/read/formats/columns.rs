@@ -204,6 +204,26 @@ impl Header<'_> {
         Ok(())
     }
 
+    /// Makes features of columns that no flag names: numbers where `is_number` returns true. Returns the names of those
+    /// that have none, which stay as they are.
+    fn take(&mut self, free: &[usize], is_number: &dyn Fn(usize) -> bool) -> Result<Vec<String>, ReadError> {
+        let mut nameless = Vec::new();
+        for &at in free {
+            let name = &self.names[at];
+            if *name == unnamed(at) {
+                nameless.push(name.clone());
+                continue;
+            }
+            self.find(name, "the header")?;
+            let keys = ColumnKeys::new(name);
+            self.roles[at] = match is_number(at) {
+                true => Role::Numeric(keys.numeric(), keys.missing()),
+                false => Role::Categorical(keys),
+            };
+        }
+        Ok(nameless)
+    }
+
     /// The names of the columns with a role.
     fn named(&self, is_it: fn(&Role) -> bool) -> Vec<String> {
         let chosen = self.names.iter().zip(&self.roles).filter(|(_, role)| is_it(role));
@@ -248,21 +268,9 @@ impl ColumnChoice {
         let ignored = self.ignored_of(&columns)?;
         let mut nameless = Vec::new();
         if self.categorical.is_empty() && !self.only {
-            for (at, name) in header.iter().enumerate() {
-                if columns.roles[at] != Role::Skipped || ignored.contains(&at) {
-                    continue;
-                }
-                if *name == unnamed(at) {
-                    nameless.push(name.clone());
-                    continue;
-                }
-                columns.find(name, "the header")?;
-                let keys = ColumnKeys::new(name);
-                columns.roles[at] = match is_number(at) {
-                    true => Role::Numeric(keys.numeric(), keys.missing()),
-                    false => Role::Categorical(keys),
-                };
-            }
+            let is_free = |at: &usize| columns.roles[*at] == Role::Skipped && !ignored.contains(at);
+            let free: Vec<usize> = (0..header.len()).filter(is_free).collect();
+            nameless = columns.take(&free, is_number)?;
         }
         let used = |at: &usize| columns.roles[*at] != Role::Skipped && header[*at].contains(['\n', '\r']);
         if let Some(at) = (0..header.len()).find(used) {

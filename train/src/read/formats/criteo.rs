@@ -9,8 +9,8 @@
 //! 2019). An empty number is the column's "missing" key.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::example_fields::ExampleFields;
-use crate::read::formats::field::FieldId;
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::number::{NotANumber, load, unsigned};
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::text_key::ColumnKeys;

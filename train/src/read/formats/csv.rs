@@ -5,9 +5,9 @@
 //! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{Role, number_feature, parse_number, parse_offset, unnamed};
-use crate::read::formats::example_fields::ExampleFields;
-use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::Scaling;

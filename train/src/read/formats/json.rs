@@ -6,11 +6,11 @@
 
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
     ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
 };
-use crate::read::formats::example_fields::ExampleFields;
-use crate::read::formats::field::FieldId;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::libsvm::Lines;
 use crate::read::formats::repeated_keys::RepeatedKeys;

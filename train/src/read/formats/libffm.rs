@@ -3,8 +3,8 @@
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::example_fields::ExampleFields;
-use crate::read::formats::field::FieldId;
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::libsvm::{LibsvmFault, Lines, feature_value, label, next_line};
 use crate::read::formats::number::{blank, unsigned};
 use crate::read::formats::repeated_keys::RepeatedKeys;

@@ -2,13 +2,10 @@
 
 pub(crate) mod columns;
 pub(crate) mod criteo;
-pub(crate) mod crosses;
 pub(crate) mod csv;
 pub(crate) mod csv_records;
 pub(crate) mod digit_mask;
-pub(crate) mod example_fields;
 pub(crate) mod features;
-pub(crate) mod field;
 pub(crate) mod format;
 pub(crate) mod json;
 pub(crate) mod labels;

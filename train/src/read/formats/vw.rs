@@ -1,6 +1,6 @@
 //! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of
-//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`. The base is added
-//! to the margin.
+//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`. The base is
+//! added to the margin.
 //!
 //! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm.
 //! Every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A
@@ -8,8 +8,8 @@
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::example_fields::ExampleFields;
-use crate::read::formats::field::FieldId;
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::libsvm::{LibsvmFault, next_line, short};
 use crate::read::formats::number::{

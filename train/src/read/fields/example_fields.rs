@@ -3,8 +3,8 @@
 
 use crate::read::block::Block;
 use crate::read::error::{ReadError, few};
-use crate::read::formats::crosses::Crosses;
-use crate::read::formats::field::{FieldId, FieldRun};
+use crate::read::fields::crosses::Crosses;
+use crate::read::fields::field::{FieldId, FieldRun};
 use std::sync::Arc;
 
 /// What a pass does with the fields of its examples.

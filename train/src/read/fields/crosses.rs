@@ -1,12 +1,12 @@
-//! Crosses: products of features of several fields. The cross of the categories `city` and `hour` has a feature for each
-//! pair of a city and an hour. Its value is the product of both values.
+//! Crosses: products of features of several fields. The cross of the categories `city` and `hour` has a feature for
+//! each pair of a city and an hour. Its value is the product of both values.
 //!
-//! The key of a cross depends on the keys of its features alone, so it is the same in every format. The order in which a
-//! flag names the fields does not matter.
+//! The key of a cross depends on the keys of its features alone, so it is the same in every format. The order in which
+//! a flag names the fields does not matter.
 
 use crate::limits::{CROSS_FIELDS_MAX, CROSSES_MAX, FEATURES_PER_EXAMPLE_MAX};
 use crate::read::block::Block;
-use crate::read::formats::field::{FieldId, FieldRun};
+use crate::read::fields::field::{FieldId, FieldRun};
 use crate::read::formats::text_key::cross_key;
 use std::fmt;
 
