@@ -251,13 +251,25 @@ mod tests {
     fn rows_that_would_not_be_finite_stay_as_they_were() {
         let mut rows = [[0.5f32], [0.25], [0.125]];
         let mut scratch = ExampleLanes::<1>::new();
-        let margin = scratch.example(Sgd { lr: 1e30 }, (0.0, 1.0), &[2, 0], &[1e20, 1.0], &mut rows[..]);
+        let margin = scratch.example(
+            Sgd { lr: 1e30 },
+            ExampleTarget { label: 0.0, importance: 1.0, base: 0.0 },
+            &[2, 0],
+            &[1e20, 1.0],
+            &mut rows[..],
+        );
         assert!(margin > 1e18 && scratch.not_finite == 1);
         assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
         assert!(rows[0][0] < -1e29);
         let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
         let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], ExampleLanes::<2>::new());
-        scratch.example(rule, (1.0, 1.0), &[0, 1], &[1.0, 0.0], &mut rows[..]);
+        scratch.example(
+            rule,
+            ExampleTarget { label: 1.0, importance: 1.0, base: 0.0 },
+            &[0, 1],
+            &[1.0, 0.0],
+            &mut rows[..],
+        );
         assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
         assert!(rows[0][0] > 0.0);
     }
