@@ -20,6 +20,8 @@ pub struct WebState {
     pub whole_only: AtomicBool,
     /// The bytes of a body after which the connection is cut. 0: never.
     pub cut_after: AtomicUsize,
+    /// Bodies that were cut.
+    pub cuts: AtomicUsize,
     /// How many requests are answered with 503.
     pub busy: AtomicI64,
     /// Requests, and bytes of bodies that were sent.
@@ -100,6 +102,7 @@ impl WebState {
             bytes.len()
         );
         let body = &bytes[..cut.unwrap_or(bytes.len())];
+        self.cuts.fetch_add(usize::from(cut.is_some()), SeqCst);
         self.sent.fetch_add(body.len(), SeqCst);
         let sent = client.write_all(head.as_bytes()).and_then(|()| client.write_all(body));
         self.at_once.fetch_sub(1, SeqCst);

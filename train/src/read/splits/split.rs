@@ -176,10 +176,11 @@ impl FileFingerprint {
     /// The file is gone, or has changed.
     pub fn check(&self, path: &str) -> Result<(), ReadError> {
         let now = FileFacts::now(path).map_err(|source| ReadError::io(path, source))?;
-        if (now.bytes, &now.version) == (Some(self.bytes), &self.version) {
+        let bytes = now.bytes.unwrap_or(0);
+        if (bytes, &now.version) == (self.bytes, &self.version) {
             return Ok(());
         }
-        let (file, before, now) = (path.to_owned(), self.bytes, now.bytes.unwrap_or(0));
+        let (file, before, now) = (path.to_owned(), self.bytes, bytes);
         Err(ReadError::Changed { file, before, now })
     }
 }
