@@ -201,13 +201,17 @@ fn vw_lines_mean_what_they_say() {
             0.5,
             vec![(key("", "price"), 0.53), (key("", "age"), 0.87)],
         ),
-        // A text is a part of the name, as in vw.
+        // A text is hashed under the key of the name, as in vw.
         (
             "1 |u:2 color:red size:3 | 7:x",
             1.0,
             1.0,
             0.0,
-            vec![(key("u", "color^red"), 2.0), (key("u", "size"), 6.0), (key("", "7^x"), 1.0)],
+            vec![
+                (text_key(key("u", "color"), b"red"), 2.0),
+                (key("u", "size"), 6.0),
+                (text_key(7, b"x"), 1.0),
+            ],
         ),
     ] {
         let got = one(Format::Vw, text);

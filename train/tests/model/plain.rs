@@ -324,18 +324,15 @@ pub fn vw(line: &[u8], unlabelled: bool) -> Line {
                 namespace = Some(named(words.remove(0))?);
             }
             for word in words {
-                let (name, value) = match split_once(word, b':') {
-                    // A text is a part of the name.
-                    (name, Some(text)) if is_text(text) && !name.is_empty() => {
-                        (&[name, b"^", text].concat()[..], 1.0)
-                    }
-                    _ => named(word)?,
-                };
-                features.push(match (namespace, whole(name)) {
+                let (name, text) = split_once(word, b':');
+                let text = text.filter(|text| is_text(text) && !name.is_empty());
+                let (name, value) = named(if text.is_some() { name } else { word })?;
+                let (key, value) = match (namespace, whole(name)) {
                     (None, Ok(number)) if number != INTERCEPT_KEY => (number, value),
                     (None, _) => (text_key(text_key(0, b""), name), value),
                     (Some((space, scale)), _) => (text_key(text_key(0, space), name), value * scale),
-                });
+                };
+                features.push((text.map_or(key, |text| text_key(key, text)), value));
             }
         }
         if features.iter().any(|f| !f.1.is_finite()) {

@@ -164,8 +164,7 @@ struct Products<'a> {
 
 impl Products<'_> {
     /// Appends the products with the features of the parts from `depth` on. `value` is the product of those before. Of
-    /// a field with itself each pair is taken once. As in vw, a feature is crossed with itself only if its value is not
-    /// 1.
+    /// a field with itself each pair is taken once, and each feature with itself, as in vw.
     fn with(&mut self, depth: usize, value: f32) -> Result<(), &'static str> {
         let Some(part) = self.parts.get(depth) else { return self.append(value) };
         let is_same = depth > 0 && self.parts[depth - 1] == *part;
@@ -174,12 +173,8 @@ impl Products<'_> {
         for run in self.runs {
             if part.has(run.field) {
                 for at in from.max(least)..run.end {
-                    let x = self.block.values[at];
-                    if is_same && at == least && x == 1.0 {
-                        continue;
-                    }
                     self.chosen[depth] = at;
-                    self.with(depth + 1, value * x)?;
+                    self.with(depth + 1, value * self.block.values[at])?;
                 }
             }
             from = run.end;

@@ -256,7 +256,7 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
         };
         let (key, value, next) = match value_after(buf, end) {
             Ok((value, next)) => (key, value, next),
-            Err(fault) => text_value(buf, p, fault, namespace)?,
+            Err(fault) => text_value(buf, key, fault)?,
         };
         p = next;
         let scaled = value * namespace.scale;
@@ -295,22 +295,16 @@ fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     }
 }
 
-/// The key, the value and the end of the feature `name:text` whose name begins at `p`. As in vw, it is the feature
-/// `name^text` of value 1. `fault` is what is wrong with the text as a number.
+/// The key, the value and the end of a feature `name:text` of value 1. As in vw, the text is hashed under the key of the
+/// name. `fault` is what is wrong with the text as a number.
 #[cold]
-fn text_value(
-    buf: &[u8],
-    p: usize,
-    fault: LibsvmFault,
-    namespace: Namespace,
-) -> Result<(u64, f32, usize), LibsvmFault> {
-    let end = name_end(buf, fault.at);
-    if fault.expected != VALUE || end == fault.at || !(blank(byte(buf, end)) || byte(buf, end) == b'|') {
+fn text_value(buf: &[u8], key: u64, fault: LibsvmFault) -> Result<(u64, f32, usize), LibsvmFault> {
+    let LibsvmFault { at, expected } = fault;
+    let end = name_end(buf, at);
+    if expected != VALUE || end == at || !(blank(byte(buf, end)) || byte(buf, end) == b'|') {
         return Err(fault);
     }
-    let mut name = buf[p..end].to_vec();
-    name[fault.at - 1 - p] = b'^';
-    Ok((text_key(namespace.field.id, &name), 1.0, end))
+    Ok((text_key_at(key, buf, at, end - at), 1.0, end))
 }
 
 /// Says once that a training reads over lines without a label.
