@@ -2,6 +2,7 @@
 
 mod admission;
 mod cached_data;
+mod crosses;
 mod damping;
 mod lbfgs;
 mod models;

@@ -295,8 +295,8 @@ fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     }
 }
 
-/// The key, the value and the end of a feature `name:text` of value 1. As in vw, the text is hashed under the key of the
-/// name. `fault` is what is wrong with the text as a number.
+/// The key, the value and the end of a feature `name:text` of value 1. As in vw, the text is hashed under the key of
+/// the name. `fault` is what is wrong with the text as a number.
 #[cold]
 fn text_value(buf: &[u8], key: u64, fault: LibsvmFault) -> Result<(u64, f32, usize), LibsvmFault> {
     let LibsvmFault { at, expected } = fault;

@@ -130,7 +130,7 @@ fn offsets_are_added_to_margins_in_training_and_in_predictions() {
     }
     let no_start = write(f, "bare.csv", "label,city\n1,c1\n");
     refused(&format!("predict --model {} {no_start}", same.display()), &["start", "--offset"]);
-    refused(&format!("train {data} --offset city --ignore start"), &["expected a number", "city"]);
+    refused(&format!("train {data} --offset city"), &["expected a number", "city"]);
     let classes = write(f, "classes.vw", "1 1 0.5 | x\n");
     refused(&format!("train {classes} --model softmax --classes 3"), &["no base", "several margins"]);
 }
