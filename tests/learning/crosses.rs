@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Rows whose label is 1 if two columns of two values are equal: neither column alone says anything.
 fn equal_pairs(n: usize) -> Vec<(u8, &'static str, &'static str)> {
-    let value = |at: usize, shift: u32| ["x", "y"][(at * 2_654_435_761 >> shift) & 1];
+    let value = |at: usize, shift: u32| ["x", "y"][((at * 2_654_435_761) >> shift) & 1];
     (0..n).map(|at| (value(at, 7), value(at, 11))).map(|(a, b)| (u8::from(a == b), a, b)).collect()
 }
 

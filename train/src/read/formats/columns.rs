@@ -41,7 +41,7 @@ pub struct Columns {
     pub offset: Option<String>,
     /// With `others`: the columns that are left out.
     pub ignored: Vec<String>,
-    /// Columns that nothing chose and that are left out, because they have no name ([`unnamed`]).
+    /// Columns that nothing chose and that are left out, because they have no name.
     pub nameless: Vec<String>,
 }
 

@@ -47,10 +47,10 @@ impl CsvScan {
         let (mut p, mut last) = (0, None);
         while p < bytes.len() {
             if self.in_field == InField::Quoted {
-                p = self.to_quote(bytes, p);
+                p = self.skip_to_quote(bytes, p);
                 continue;
             }
-            let to = self.to_opening(bytes, p);
+            let to = self.skip_to_opening(bytes, p);
             last = memrchr(b'\n', &bytes[p..to]).map(|at| p + at + 1).or(last);
             p = self.open(bytes, to);
         }
@@ -62,7 +62,7 @@ impl CsvScan {
         let mut p = 0;
         while p < bytes.len() {
             if self.in_field == InField::Quoted {
-                p = self.to_quote(bytes, p);
+                p = self.skip_to_quote(bytes, p);
                 continue;
             }
             let rest = &bytes[p..];
@@ -84,7 +84,7 @@ impl CsvScan {
     }
 
     /// Goes behind the next quote, or to the end. The place is inside quotes.
-    fn to_quote(&mut self, bytes: &[u8], p: usize) -> usize {
+    fn skip_to_quote(&mut self, bytes: &[u8], p: usize) -> usize {
         match memchr(b'"', &bytes[p..]) {
             Some(found) => {
                 self.in_field = InField::Quote;
@@ -96,7 +96,7 @@ impl CsvScan {
 
     /// The position of the next quote that is at the start of a field or right behind a quote, or the end. The place is
     /// outside of quotes; it is then that of the returned position.
-    fn to_opening(&mut self, bytes: &[u8], p: usize) -> usize {
+    fn skip_to_opening(&mut self, bytes: &[u8], p: usize) -> usize {
         let mut from = p;
         for found in memchr_iter(b'"', &bytes[p..]).map(|found| p + found) {
             self.pass(&bytes[from..found]);

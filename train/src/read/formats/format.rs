@@ -23,7 +23,7 @@ use crate::read::formats::vw::{self, Vw};
 pub(crate) enum LineReader {
     Libsvm(Lines),
     Libffm(Libffm),
-    Csv(Records, Columns),
+    Csv(Box<Records>, Columns),
     Criteo(Criteo),
     Vw(Vw),
     Json(Box<Json>, Columns),
@@ -357,7 +357,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
         breaks: 0,
         repeats: RepeatedKeys::default(),
     };
-    Ok(LineReader::Csv(records, columns))
+    Ok(LineReader::Csv(Box::new(records), columns))
 }
 
 /// The names of the columns: those of the header, or the names for the fields of the first record.

@@ -171,7 +171,7 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFaul
     };
     let base = match tokens.get(2).map(|t| (t, parse_float(t))) {
         None => 0.0,
-        Some((_, Ok(base))) if base == 0.0 => 0.0,
+        Some((_, Ok(0.0))) => 0.0,
         Some((t, Ok(_))) if matches!(labels, Labels::Classes(_)) => return fault(t, NO_BASE),
         Some((_, Ok(base))) => base,
         Some((t, Err(_))) => return fault(t, BASE),

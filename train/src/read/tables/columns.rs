@@ -247,7 +247,7 @@ fn lists_of(array: &ArrayRef) -> Option<(ArrayRef, Vec<Option<Range<usize>>>)> {
         }
         DataType::FixedSizeList(..) => {
             let lists = array.as_fixed_size_list();
-            Some(of_offsets(lists.values(), &|at| lists.value_offset_at(at) as usize))
+            Some(of_offsets(lists.values(), &|at| lists.value_offset_at(at)))
         }
         _ => None,
     }
