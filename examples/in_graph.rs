@@ -84,7 +84,7 @@ fn main() -> Result<(), Failed> {
         settings: Vec::new(),
     };
     let (files_to_send, status) =
-        (Arc::new(FileDataSource::new(&files, &fingerprints)), Arc::<FeedStatus>::default());
+        (Arc::new(FileDataSource::new(&Data::of(files), &fingerprints)), Arc::<FeedStatus>::default());
     let data_server =
         DataServerConfig { plan, reading: String::new(), source: files_to_send, status: status.clone() };
     let only = ServerConfig { threads: 1, scheduler_only: true, ..ServerConfig::new("127.0.0.1:0") };

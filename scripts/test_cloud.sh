@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests checkpoints in a bucket, against moto: a server of the S3 protocol in Python. Installs it into CACHE/moto once.
+# Tests checkpoints and data in a bucket, against moto: a server of the S3 protocol in Python. Installs it into CACHE/moto once.
 #     scripts/test_cloud.sh [CACHE]        (default: target)
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -88,11 +88,13 @@ skip() {
     echo "SKIPPED: $*"
 }
 
+# Of two guests, each has one processor. With two each, the emulators need half as much CPU again: the guest's processors
+# wait for each other, and their atomic operations are emulated as such.
 vm=tests/softroce/softroce-vm
 in_guests() { # KERNEL NODES LIST
     local pair
     pair=$(mktemp -d "$work/pair.XXXXXX") || return 1
-    "$vm" --kernel "$1" --nodes "$2" --timeout 900 --fail-grace 60 --share "$pair" \
+    "$vm" --kernel "$1" --nodes "$2" --cpus $((3 - $2)) --timeout 900 --fail-grace 60 --share "$pair" \
         --env "GANNET_PAIR_DIR=$pair" -- bash "$PWD/scripts/test_rdma.sh" --list "$3" 400
 }
 

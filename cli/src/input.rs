@@ -2,9 +2,11 @@
 
 use crate::failure::Failure;
 use crate::flags::{CountsName, FormatName, InputArgs, ScaleName};
-use gannet::train::{ColumnChoice, Counts, CsvForm, Data, Format, Labels, ScaleKind, TwoLabels, files};
+use gannet::train::{
+    ColumnChoice, Counts, Crosses, CsvForm, Data, FieldUse, Format, Labels, ScaleKind, TwoLabels, files,
+};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The data files that these flags describe.
 pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data, Failure> {
@@ -32,10 +34,12 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         categorical: args.categorical.clone(),
         numeric: args.numeric.clone(),
         ignored: args.ignore.clone(),
+        offset: args.offset.clone(),
         only: false,
     };
     let names = args.no_header.then(|| args.columns.clone());
     let csv = CsvForm { delimiter: args.delimiter, names };
+    let fields = FieldUse { crosses: Arc::new(crosses(args)?), in_blocks: false };
     let labels = args.positive.as_deref().map_or(Labels::Signs, |value| Labels::Two(two(value, None)));
     Ok(Data {
         labels,
@@ -43,10 +47,17 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         counts,
         columns,
         csv,
+        fields,
         intercept,
         skip_bad_lines: args.skip_bad_lines,
         ..Data::of(files)
     })
+}
+
+/// The crosses that these flags name.
+pub fn crosses(args: &InputArgs) -> Result<Crosses, Failure> {
+    let lettered = [&args.quadratic[..], &args.cubic].concat();
+    Crosses::new(&args.cross, &lettered).map_err(|what| Failure::input(format!("--cross: {what}")))
 }
 
 /// The features that the numbers of Criteo's logs become.

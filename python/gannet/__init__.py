@@ -21,6 +21,7 @@ from ._cluster import LocalCluster
 from ._command import command
 from ._dataset import INTERCEPT_KEY, Batch, Batches, Columns, Dataset
 from ._errors import ForkError, GannetError, InputError, MachineError, PeerError, RowsGoneError
+from ._keys import field_key, keys
 from ._native import __version__
 from ._optim import (
     Add,
@@ -78,6 +79,8 @@ __all__ = [
     "__version__",
     "command",
     "connect",
+    "field_key",
+    "keys",
     "show_progress",
 ]
 

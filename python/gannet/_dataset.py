@@ -41,6 +41,10 @@ class Batch:
         keys: uint64 (m,). The key of each feature. If an example has a key twice, the values are meant to be added.
         values: float32 (m,). The value of each feature.
         importances: float32 (n,). The importance of each example: 1, unless the data says another.
+        bases: float32 (n,). The margin of each example without features: 0, unless the data says another (`offset`, or the
+            base in vw).
+        fields: uint64 (m,). The field of each feature, `gannet.field_key` of its name; 0 for the intercept. Empty unless
+            the data set has `fields=True`.
         epoch: The pass over the data, from 0.
     """
 
@@ -50,6 +54,8 @@ class Batch:
     values: NDArray[np.float32]
     importances: NDArray[np.float32]
     epoch: int
+    bases: NDArray[np.float32]
+    fields: NDArray[np.uint64]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -85,8 +91,8 @@ class Batches:
             warnings.warn(warning, stacklevel=2)
         if arrays is None:
             raise StopIteration
-        epoch, labels, offsets, keys, values, importances = arrays
-        return Batch(labels, offsets, keys, values, importances, epoch)
+        epoch, labels, offsets, keys, values, importances, bases, fields = arrays
+        return Batch(labels, offsets, keys, values, importances, epoch, bases, fields)
 
     def close(self) -> None:
         """Ends the reading, and its thread. There are no batches afterwards."""
@@ -127,8 +133,16 @@ class Dataset:
             the first. Of a matrix: the labels themselves, numbers (n,).
         categorical: Names of columns whose values are categories. Without it every column that is neither the label nor
             numeric; with it exactly these.
-        numeric: Names of columns whose values are numbers.
-        format: The format of files: "auto", "libsvm", "csv", "criteo" or "vw".
+        numeric: Names of columns whose values are numbers. Columns of floats and decimals in tables, Parquet and Arrow
+            are numeric without it.
+        ignore: Names of columns that are left out.
+        offset: The column of a number that is added to each example's margin.
+        format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo" or "vw".
+        delimiter: Of CSV files: what separates fields, one ASCII character. By default a comma; a tab in .tsv files.
+        header: Of CSV files: `False` if they have none, so that columns are called 1, 2, 3 and so on; or the names of
+            all columns of files that have none.
+        cross: Products of the features of several columns, which become features too: `["city*hour"]`.
+        fields: Whether batches say the field of each feature: the column, vw namespace or libffm field.
         labels: What labels are allowed. `"binary"`: 1 and 0, or 1 and -1; or two other values with `positive`. They
             become 1 and 0. `"number"`: any finite number. `None`: as "number", and the data may be without labels. If
             there is a column of labels (`label`, or one called "label"), each row needs one.
@@ -149,7 +163,13 @@ class Dataset:
         label: Union[None, str, ArrayLike] = None,
         categorical: Sequence[str] = (),
         numeric: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        offset: Optional[str] = None,
         format: str = "auto",
+        delimiter: Optional[str] = None,
+        header: Union[bool, Sequence[str]] = True,
+        cross: Sequence[str] = (),
+        fields: bool = False,
         labels: Optional[str] = "binary",
         positive: Any = None,
         importance: Optional[ArrayLike] = None,
@@ -167,14 +187,24 @@ class Dataset:
             "label": label if isinstance(label, str) else None,
             "categorical": _names("categorical", categorical),
             "numeric": _names("numeric", numeric),
+            "offset": offset,
+            "ignore": _names("ignore", ignore),
             "format": format,
+            "delimiter": delimiter,
+            "header": None if header is True else [] if header is False else _names("header", header),
             "labels": labels or "none",
             "positive": None if positive is None else _text_of(positive, paths is not None),
+            "cross": _names("cross", cross),
+            "fields": bool(fields),
             "skip_bad_lines": whole("skip_bad_lines", skip_bad_lines, 0, 2**64 - 1),
         }
         if is_matrix:
-            if reading["categorical"] or reading["numeric"] or isinstance(label, str):
-                raise InputError("label, categorical and numeric name columns of tables; a matrix has none: label=y")
+            if reading["categorical"] or reading["numeric"] or reading["ignore"] or offset or isinstance(label, str):
+                raise InputError(
+                    "label, categorical, numeric, ignore and offset name columns of tables; a matrix has none: label=y"
+                )
+            if reading["cross"] or fields:
+                raise InputError("cross and fields are for data with fields, and a matrix has none: leave them out")
             self._native = _of_matrix(data, label, labels, positive, importance)
             return
         if importance is not None:
@@ -184,8 +214,8 @@ class Dataset:
         if paths is not None:
             self._native = _native.Dataset.of_files(paths, reading)
         elif hasattr(data, "__arrow_c_stream__"):
-            if skip_bad_lines or format != "auto":
-                raise InputError("format and skip_bad_lines are for files: leave them out")
+            if skip_bad_lines or format != "auto" or delimiter is not None or header is not True:
+                raise InputError("format, delimiter, header and skip_bad_lines are for files: leave them out")
             # pandas makes a table of all rows for a stream, and a look needs only some.
             table = WithoutIndex(data) if is_pandas(data) else data
             look = WithoutIndex(data.iloc[:1000]) if is_pandas(data) else None
@@ -195,7 +225,7 @@ class Dataset:
 
     @property
     def format(self) -> str:
-        """The format of files ("libsvm", "csv", "tsv", "criteo", "vw"), or "table", or "matrix"."""
+        """The format of files ("libsvm", "csv", "parquet" and so on), or "table", or "matrix"."""
         return self._native.format
 
     @property

@@ -85,12 +85,18 @@ class ReadSettings(TypedDict):
     label: Optional[str]
     categorical: list[str]
     numeric: list[str]
+    ignore: list[str]
+    offset: Optional[str]
     format: str
+    delimiter: Optional[str]
+    header: Optional[list[str]]
     labels: str
     positive: Optional[str]
     skip_bad_lines: int
+    cross: list[str]
+    fields: bool
 
-# Epoch, labels, offsets, keys, values, importances.
+# Epoch, labels, offsets, keys, values, importances, bases, fields.
 _Arrays = tuple[
     int,
     NDArray[np.float32],
@@ -98,7 +104,12 @@ _Arrays = tuple[
     NDArray[np.uint64],
     NDArray[np.float32],
     NDArray[np.float32],
+    NDArray[np.float32],
+    NDArray[np.uint64],
 ]
+
+def text_keys(column: str, texts: list[str]) -> NDArray[np.uint64]: ...
+def field_key(name: str) -> int: ...
 
 class Dataset:
     @staticmethod

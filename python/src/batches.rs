@@ -38,9 +38,11 @@ struct Numbers {
     keys: Vec<u64>,
     values: Vec<f32>,
     importances: Vec<f32>,
+    bases: Vec<f32>,
+    fields: Vec<u64>,
 }
 
-/// A batch in arrays: epoch, labels, offsets, keys, values, importances.
+/// A batch in arrays: epoch, labels, offsets, keys, values, importances, bases, fields.
 type Arrays<'py> = (
     u32,
     Bound<'py, PyArray1<f32>>,
@@ -48,22 +50,26 @@ type Arrays<'py> = (
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<f32>>,
     Bound<'py, PyArray1<f32>>,
+    Bound<'py, PyArray1<f32>>,
+    Bound<'py, PyArray1<u64>>,
 );
 
 impl Numbers {
     fn of(block: Block, epoch: u32) -> Numbers {
-        let Block { labels, offsets, keys, values, mut importances, .. } = block;
+        let Block { labels, offsets, keys, values, mut importances, mut bases, fields, .. } = block;
         let offsets = offsets.into_iter().map(i64::from).collect();
         importances.resize(labels.len(), 1.0);
-        Numbers { epoch, labels, offsets, keys, values, importances }
+        bases.resize(labels.len(), 0.0);
+        Numbers { epoch, labels, offsets, keys, values, importances, bases, fields }
     }
 
     /// Hands the memory to numpy. Nothing is copied.
     fn arrays(self, py: Python<'_>) -> Arrays<'_> {
-        let Numbers { epoch, labels, offsets, keys, values, importances } = self;
+        let Numbers { epoch, labels, offsets, keys, values, importances, bases, fields } = self;
         let (labels, offsets) = (labels.into_pyarray(py), offsets.into_pyarray(py));
         let (keys, values) = (keys.into_pyarray(py), values.into_pyarray(py));
-        (epoch, labels, offsets, keys, values, importances.into_pyarray(py))
+        let (importances, bases) = (importances.into_pyarray(py), bases.into_pyarray(py));
+        (epoch, labels, offsets, keys, values, importances, bases, fields.into_pyarray(py))
     }
 }
 

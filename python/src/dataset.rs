@@ -5,8 +5,8 @@ use crate::arrow_source::ArrowSource;
 use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
-    BlockSource, ColumnChoice, Columns, CsrRows, Data, Format, Labels, ReadError, Reader, Share,
-    TableSettings, TwoLabels, files,
+    BlockSource, ColumnChoice, Columns, Crosses, CsrRows, CsvForm, Data, FieldUse, Format, Labels, ReadError,
+    Reader, Share, TableSettings, TwoLabels, files,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -19,12 +19,20 @@ pub struct ReadSettings {
     label: Option<String>,
     categorical: Vec<String>,
     numeric: Vec<String>,
+    ignore: Vec<String>,
+    offset: Option<String>,
     format: String,
+    delimiter: Option<String>,
+    /// The names of the columns if CSV files have no header; empty for 1, 2, 3 and so on.
+    header: Option<Vec<String>>,
     /// "binary", "number", or "none": examples need no label.
     labels: String,
     /// The value that means 1.
     positive: Option<String>,
     skip_bad_lines: u64,
+    cross: Vec<String>,
+    /// Whether batches have the field of each feature.
+    fields: bool,
 }
 
 impl ReadSettings {
@@ -40,16 +48,34 @@ impl ReadSettings {
         })
     }
 
-    fn table(&self) -> TableSettings {
-        let (label, categorical) = (self.label.clone(), self.categorical.clone());
-        let choice =
-            ColumnChoice { label, categorical, numeric: self.numeric.clone(), ..ColumnChoice::default() };
+    fn csv(&self) -> Result<CsvForm, CallFailure> {
+        let delimiter = self.delimiter.as_deref().map(CsvForm::parse_delimiter).transpose();
+        let delimiter = delimiter.map_err(|why| CallFailure::input(format!("delimiter: {why}")))?;
+        Ok(CsvForm { delimiter, names: self.header.clone() })
+    }
+
+    fn fields(&self) -> Result<FieldUse, CallFailure> {
+        let crosses = Crosses::new(&self.cross, &[]);
+        let crosses = crosses.map_err(|what| CallFailure::input(format!("cross: {what}")))?;
+        Ok(FieldUse { crosses: Arc::new(crosses), in_blocks: self.fields })
+    }
+
+    fn table(&self) -> Result<TableSettings, CallFailure> {
+        let choice = ColumnChoice {
+            label: self.label.clone(),
+            categorical: self.categorical.clone(),
+            numeric: self.numeric.clone(),
+            ignored: self.ignore.clone(),
+            offset: self.offset.clone(),
+            only: false,
+        };
         let labels = match (&*self.labels, &self.positive) {
             ("binary", Some(positive)) => Labels::Two(TwoLabels::new(positive, None)),
             ("binary", None) => Labels::Signs,
             _ => Labels::Numbers,
         };
-        TableSettings { choice, scale: Default::default(), labels, unlabelled: self.labels == "none" }
+        let unlabelled = self.labels == "none";
+        Ok(TableSettings { choice, scale: Default::default(), labels, unlabelled, fields: self.fields()? })
     }
 }
 
@@ -64,12 +90,18 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 10] = [
+    const FLAGS: [(&str, &str); 16] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
         ("--skip-bad-lines ", "skip_bad_lines="),
         ("--skip-bad-lines", "skip_bad_lines="),
+        ("--offset", "offset="),
+        ("(--cross)", "(cross=)"),
+        ("--no-header", "header=False"),
+        ("--columns", "header="),
+        ("--delimiter", "delimiter="),
+        ("--ignore ", "ignore="),
         ("--label", "label="),
         ("--categorical", "categorical="),
         ("--numeric", "numeric="),
@@ -109,11 +141,13 @@ impl Dataset {
     #[staticmethod]
     fn of_files(py: Python<'_>, names: Vec<String>, reading: ReadSettings) -> PyResult<Dataset> {
         let _inside = Inside::enter_or_refuse()?;
-        let (format, table) = (reading.format()?, reading.table());
+        let (format, csv, table) = (reading.format()?, reading.csv()?, reading.table()?);
         let found = py.detach(move || {
             let data = Data {
                 format,
                 columns: table.choice,
+                csv,
+                fields: table.fields,
                 labels: table.labels,
                 unlabelled: table.unlabelled,
                 skip_bad_lines: reading.skip_bad_lines,
@@ -153,7 +187,7 @@ impl Dataset {
         reading: ReadSettings,
     ) -> PyResult<Dataset> {
         let _inside = Inside::enter_or_refuse()?;
-        let source = ArrowSource::new(py, object, look, name, reading.table())?;
+        let source = ArrowSource::new(py, object, look, name, reading.table()?)?;
         let source = source.map_err(|error| unreadable(&error))?;
         let columns = source.columns().clone();
         Ok(Dataset::of_source(Arc::new(source), "table", Some(columns)))

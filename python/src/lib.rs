@@ -26,12 +26,30 @@ mod table;
 mod trainer;
 mod waiting;
 
+use gannet::train::{ColumnKeys, text_key};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
+
+/// The keys of values of a categorical column, by their texts.
+#[pyfunction]
+fn text_keys<'py>(py: Python<'py>, column: &str, texts: Vec<String>) -> Bound<'py, PyArray1<u64>> {
+    let keys = ColumnKeys::new(column);
+    let keys: Vec<u64> = texts.iter().map(|text| keys.categorical(text.as_bytes())).collect();
+    keys.into_pyarray(py)
+}
+
+/// The number of a field in blocks, by its name.
+#[pyfunction]
+fn field_key(name: &str) -> u64 {
+    text_key(0, name.as_bytes())
+}
 
 /// The native part of gannet. Use the package `gannet`.
 #[pymodule]
 mod _native {
     use super::*;
+    #[pymodule_export]
+    use super::{field_key, text_keys};
     #[pymodule_export]
     use crate::batches::{Batches, end_readings};
     #[pymodule_export]

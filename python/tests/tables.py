@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
 from hypothesis import strategies as st
 
 import gannet
@@ -27,6 +32,36 @@ def as_csv(table: pa.Table, path: Path) -> Path:
     return path
 
 
+def as_json(table: pa.Table, path: Path) -> Path:
+    """Writes a table as JSON lines."""
+    with path.open("w") as file:
+        for row in table.to_pylist():
+            fields = (f"{json.dumps(name)}: {_json(value)}" for name, value in row.items())
+            file.write("{" + ", ".join(fields) + "}\n")
+    return path
+
+
+def _json(value: Any) -> str:
+    return str(value) if isinstance(value, Decimal) else json.dumps(value)
+
+
+def as_files(table: pa.Table, folder: Path) -> list[Path]:
+    """Writes a table in each format that has columns, with several row groups and record batches."""
+    files = [as_csv(plain(table), folder / "table.csv"), as_json(plain(table), folder / "table.jsonl")]
+    # No writer has string views and half floats in all formats.
+    table, of_polars = plain(table), polars.from_arrow(plain(table))
+    assert isinstance(of_polars, polars.DataFrame)
+    pyarrow.parquet.write_table(table, folder / "table.parquet", row_group_size=5, compression="zstd")
+    of_polars.write_parquet(folder / "polars.parquet", row_group_size=3, compression="snappy")
+    of_polars.write_ipc(folder / "polars.arrow", compression="lz4")
+    with pa.ipc.new_file(folder / "table.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    with pa.ipc.new_stream(folder / "table.arrows", table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    names = ("table.parquet", "polars.parquet", "polars.arrow", "table.arrow", "table.arrows")
+    return files + [folder / name for name in names]
+
+
 FRAME = {
     "clicked": [1, 0, 1, 0, 1],
     "city": ["Kiel", None, "Ulm", "Kiel", ""],
@@ -36,8 +71,8 @@ FRAME = {
 CHOICE: dict[str, Any] = {"label": "clicked", "numeric": ["age"]}
 
 
-# Strings that a line of a CSV file can have.
-TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), max_size=12)
+# Strings that a CSV file can have.
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 

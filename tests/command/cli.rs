@@ -63,13 +63,13 @@ fn bad_flags_get_exit_2_and_say_what_is_allowed() {
     assert_refused(&[
         (format!("train {data} --optimizer lion"), "ftrl"),
         (format!("train {data} --alpha -1"), "alpha"),
-        (format!("train {data} --optimizer sgd --l1 1"), "--l1 is no setting of --optimizer sgd"),
+        (format!("train {data} --optimizer sgd --l1 1"), "--l1: no setting of --optimizer sgd"),
         (format!("train {data} --batch 0"), "1..=65536"),
         (format!("train {data} --threads 0"), "1..=256"),
         (format!("train {data} --threads 257"), "1..=256"),
         (
             format!("train {data} --shards 8"),
-            "--shards works only in a worker of a job with --model lr, and not with",
+            "--shards: works only in a worker of a job with --model lr, and not with",
         ),
         (format!("train {data} --categorical b"), "a.csv"),
         (format!("train {data} --sync bsp"), "--sync"),

@@ -1,6 +1,8 @@
 //! Training: models and optimizers, in one process and with servers and workers.
 
 mod admission;
+mod cached_data;
+mod crosses;
 mod damping;
 mod lbfgs;
 mod models;

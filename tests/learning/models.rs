@@ -213,7 +213,7 @@ fn what_a_model_does_not_have_is_refused_by_name() {
     let path = folder.path().join("a.svm");
     std::fs::write(&path, "1 1:1 2:1 3:1\n0 1:1\n7 2:1\n").unwrap();
     for (flags, said) in [
-        ("--factors 4", "--factors is no setting of --model lr; it belongs to fm, deepfm, mf"),
+        ("--factors 4", "--factors: no setting of --model lr, which has none; it belongs to fm, deepfm, mf"),
         ("--model linear --classes 3", "it belongs to softmax"),
         ("--model fm --hidden 4", "it belongs to deepfm"),
         ("--model fm --deviation -1", "--deviation -1"),
@@ -225,7 +225,7 @@ fn what_a_model_does_not_have_is_refused_by_name() {
         ("--model fm", "a.svm:3: expected a label 0, 1, +1 or -1"),
         ("--model deepfm --optimizer adam --push replay", "adam cannot replay"),
         ("--model fm --reduce mean", "--reduce says what becomes of gradients"),
-        ("--model linear --l1 1", "--l1 is no setting of --optimizer adagrad"),
+        ("--model linear --l1 1", "--l1: no setting of --optimizer adagrad"),
     ] {
         let done = run(&format!("train {} {flags}", path.display()));
         assert!(done.code == Some(2) && done.err.contains(said), "{flags}: {done:?}");

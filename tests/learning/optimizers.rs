@@ -159,13 +159,10 @@ fn settings_that_do_not_belong_are_refused_by_name() {
     for (flags, expected) in [
         (
             "--optimizer sgd --l1 1",
-            &["--l1 is no setting of --optimizer sgd, which has --alpha, --l2", "ftrl"][..],
+            &["--l1: no setting of --optimizer sgd, which has --alpha, --l2", "ftrl"][..],
         ),
         ("--optimizer sgd --beta 1", &["--beta", "it belongs to ftrl, group-ftrl, adagrad, row-adagrad"]),
-        (
-            "--optimizer ftrl --l21 1",
-            &["--l21 is no setting of --optimizer ftrl", "it belongs to group-ftrl"],
-        ),
+        ("--optimizer ftrl --l21 1", &["--l21: no setting of --optimizer ftrl", "it belongs to group-ftrl"]),
         ("--optimizer adam --momentum 0.9", &["--momentum", "it belongs to momentum, nesterov"]),
         ("--optimizer momentum --beta1 0.9", &["it belongs to adam, amsgrad"]),
         ("--optimizer adagrad --rho 0.9", &["it belongs to rmsprop"]),

@@ -65,7 +65,7 @@ fn flags_that_exclude_a_cache_are_refused_by_name() {
     let alone = |flags: &str| run(&format!("train {} {flags}", data.display()));
     let worker = |flags: &str| run(&line(&data, "127.0.0.1:9", 0, flags));
     for (done, words) in [
-        (alone("--cache-bytes 2MB"), "--cache-bytes works only in a worker"),
+        (alone("--cache-bytes 2MB"), "--cache-bytes: works only in a worker"),
         (worker("--cache-bytes 2MB --optimizer lbfgs"), "not with --optimizer lbfgs"),
         (worker("--cache-bytes 2MB --model fm"), "with --model lr"),
         (worker("--active-pull 20"), "--active-pull: works only with a cache"),

@@ -22,13 +22,16 @@ pub use read::block_source::{BlockPass, BlockSource, CsrRows};
 pub use read::bytes::files::files;
 pub use read::bytes::stop_flag::StopFlag;
 pub use read::bytes::stream::ReadPosition;
+pub use read::cache::place::Cache;
 pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
+pub use read::fields::crosses::Crosses;
+pub use read::fields::example_fields::FieldUse;
 pub use read::formats::columns::{ColumnChoice, Columns, Role};
 pub use read::formats::criteo::Counts;
 pub use read::formats::labels::{Labels, TwoLabels};
 pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
-pub use read::formats::text_key::{ColumnKeys, text_key};
+pub use read::formats::text_key::{ColumnKeys, cross_key, text_key};
 pub use read::growing::folder::{Folder, Until};
 #[cfg(feature = "kafka")]
 pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
@@ -40,9 +43,9 @@ pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
 pub use read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource};
 pub use read::survey::{ColumnSurvey, Survey};
-pub use read::table_rows::{NewRows, TableRows};
+pub use read::table_rows::{NewRows, TableRows, TableSettings};
 #[cfg(feature = "arrow")]
-pub use read::tables::record_batches::{BatchRows, TableSettings};
+pub use read::tables::record_batches::BatchRows;
 
 // Batches.
 pub use batch::dedup::{Dedup, NO_LINK};

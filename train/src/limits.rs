@@ -8,6 +8,26 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 pub const PAD_BYTES: usize = 32;
 /// How often a wait for a pipe's bytes checks the stop flag.
 pub const STOP_LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Bytes of a range of an object that is asked for ahead.
+#[cfg(feature = "cloud")]
+pub const OBJECT_RANGE_BYTES: u64 = 2 << 20;
+/// Ranges of an object that are on their way at a time. A reader holds two more.
+#[cfg(feature = "cloud")]
+pub const OBJECT_RANGES_AHEAD: usize = 3;
+/// Bytes of the ranges of all columns of a Parquet file that is an object.
+#[cfg(all(feature = "cloud", feature = "parquet"))]
+pub const OBJECT_COLUMNS_BYTES: u64 = 64 << 20;
+/// The least bytes of a range of a column, so that many columns need more memory than that.
+#[cfg(all(feature = "cloud", feature = "parquet"))]
+pub const OBJECT_COLUMN_RANGE_MIN: u64 = 64 << 10;
+/// Most bytes of a batch in a cache of parsed data.
+pub const CACHE_FRAME_MAX: u32 = 1 << 30;
+/// Most bytes of a cache.
+pub const CACHE_BYTES_MAX: u64 = 256 << 30;
+/// Free bytes of a disk that a cache leaves alone, and the part of the others that it may take: one in so many.
+pub const CACHE_ROOM_KEPT: u64 = 4 << 30;
+/// As above.
+pub const CACHE_ROOM_PART: u64 = 2;
 /// Most files of one data set.
 pub const FILES_MAX: usize = 1 << 20;
 /// Longest line, bytes.
@@ -19,6 +39,10 @@ pub const COLUMNS_MAX: usize = 1 << 14;
 /// Rows of a table file that are decoded at once.
 #[cfg(feature = "parquet")]
 pub const TABLE_ROWS: usize = 4096;
+/// Most crosses of a data set.
+pub const CROSSES_MAX: usize = 256;
+/// Most fields of one cross.
+pub const CROSS_FIELDS_MAX: usize = 6;
 /// Objects inside each other in a line of JSON.
 pub const JSON_DEPTH_MAX: usize = 16;
 /// How often a worker shows the servers that it lives while it waits for the source of its splits.

@@ -3,7 +3,7 @@
 
 use crate::checkpoint_place::create_checkpoints;
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
+use crate::flags::{DataArgs, JobArgs};
 use crate::input;
 use crate::job::connection::WorkerConnection;
 use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
@@ -45,42 +45,42 @@ struct Job {
 impl CheckpointSaver {
     /// Starts the thread in worker 0 of a job with `--checkpoint`. `tables`: those to which each batch pushes.
     pub fn start(
-        args: &TrainArgs,
+        job: &JobArgs,
+        data: &DataArgs,
         line: &WorkerConnection,
         tables: &[&str],
     ) -> Result<Option<CheckpointSaver>, Failure> {
-        let Some(folder) = args.job.checkpoint.checkpoint.as_deref().filter(|_| args.job.task_index == 0)
-        else {
+        let Some(folder) = job.checkpoint.checkpoint.as_deref().filter(|_| job.task_index == 0) else {
             return Ok(None);
         };
         let config = line.of_all_servers();
-        let (directory, run) = (create_checkpoints(folder)?, args.job.run.name());
+        let (directory, run) = (create_checkpoints(folder)?, job.run.name());
         let birth = config.run.as_ref().map_or(0, |run| run.birth);
         directory.newest_of(run, birth)?;
         let on_servers = |table: &&str| config.run.as_ref().map_or((*table).into(), |run| run.table(table));
         let options = CheckpointOptions {
             run: run.into(),
             batch_tables: tables.iter().map(on_servers).collect(),
-            notes: notes(args),
+            notes: notes(data),
             birth,
             sole: true,
             ..CheckpointOptions::default()
         };
-        let mut job = Job {
+        let mut saves = Job {
             net: line.net.clone(),
             config,
             directory,
             options,
-            keep: args.job.checkpoint.checkpoint_keep,
+            keep: job.checkpoint.checkpoint_keep,
             increments: INCREMENTS,
             full_bytes: 0,
         };
-        let every = Duration::from_secs(args.job.checkpoint.checkpoint_secs);
+        let every = Duration::from_secs(job.checkpoint.checkpoint_secs);
         let (requests, received) = sync_channel(1);
         let run = move || {
             loop {
                 match received.recv_timeout(every) {
-                    Err(RecvTimeoutError::Timeout) | Ok(Request::Save) => job.save(),
+                    Err(RecvTimeoutError::Timeout) | Ok(Request::Save) => saves.save(),
                     Ok(Request::End) | Err(RecvTimeoutError::Disconnected) => return,
                 }
             }
@@ -114,9 +114,9 @@ impl Drop for CheckpointSaver {
 }
 
 /// How the job reads its data, as far as `--warm-start` must know it. Rows alone do not show it.
-fn notes(args: &TrainArgs) -> Vec<(String, String)> {
-    let scale = input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
-    let intercept = if args.no_intercept { "no" } else { "yes" };
+fn notes(data: &DataArgs) -> Vec<(String, String)> {
+    let scale = input::scale(&data.input).map_or(NOT_SCALED, |kind| kind.name());
+    let intercept = if data.no_intercept { "no" } else { "yes" };
     vec![(SCALE.into(), scale.into()), (INTERCEPT.into(), intercept.into())]
 }
 

@@ -292,9 +292,4 @@ impl TypedFlags {
     pub fn has(&self, flag: &str) -> bool {
         self.flags.iter().any(|typed| typed == flag)
     }
-
-    /// The first of these flags that was typed.
-    pub fn first_of(&self, flags: &[&'static str]) -> Option<&'static str> {
-        flags.iter().find(|flag| self.has(flag)).copied()
-    }
 }

@@ -6,7 +6,6 @@ pub mod checkpoints;
 pub mod cli;
 pub mod data;
 pub mod doctor;
-pub mod follow;
 pub mod job;
 pub mod launch;
 pub mod log;
@@ -28,22 +27,24 @@ pub use crate::flags::checkpoints::{
     RestoreFoldersArgs, SaveArgs, ShowArgs, VerifyArgs,
 };
 pub use crate::flags::cli::{Cli, Command};
-pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
+pub use crate::flags::data::{
+    CountsName, DataCacheArgs, FollowArgs, FollowOrder, FormatName, InputArgs, ScaleName,
+};
 pub use crate::flags::doctor::DoctorArgs;
-pub use crate::flags::follow::FollowOrder;
 pub use crate::flags::job::{
-    DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TaskArgs, TasksName,
+    DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TableArgs, TaskArgs,
+    TasksName,
 };
 pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 pub use crate::flags::log::LogArgs;
 pub use crate::flags::metrics::MetricsArgs;
-pub use crate::flags::model::{ModelArgs, ModelName};
+pub use crate::flags::model::{AdmissionArgs, ModelArgs, ModelName};
 pub use crate::flags::optimizer::{
-    OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
+    LbfgsArgs, OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
 };
 pub use crate::flags::predict::PredictArgs;
 pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
-pub use crate::flags::training::TrainArgs;
+pub use crate::flags::training::{DataArgs, OutputArgs, PassArgs, TrainArgs};
 pub use crate::flags::transport::{CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
 pub use crate::flags::words::short_help::spelled;

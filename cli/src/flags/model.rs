@@ -27,11 +27,6 @@ fn probability(text: &str) -> Result<f32, String> {
 }
 
 impl AdmissionArgs {
-    /// Whether one of these flags was given.
-    pub fn is_given(&self) -> bool {
-        self.admit_count.is_some() || self.admit_probability.is_some()
-    }
-
     /// The schema's admission. Its parameters are checked with the schema.
     pub fn admission(&self) -> Admission {
         match (self.admit_count, self.admit_probability) {

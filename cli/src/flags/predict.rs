@@ -10,7 +10,7 @@ pub struct PredictArgs {
     /// The folder that `train --out` wrote.
     #[arg(long, help_heading = "Model", value_name = "DIR")]
     pub model: PathBuf,
-    /// The examples: files, folders, patterns or -, as for `gannet train`.
+    /// The examples: files, folders, patterns, URLs or -, as for `gannet train`.
     #[arg(required = true)]
     pub data: Vec<PathBuf>,
     /// How DATA is read. Columns default to those that the model was trained with.

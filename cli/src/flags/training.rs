@@ -1,7 +1,6 @@
 //! The flags of `gannet train`.
 
-use crate::flags::data::InputArgs;
-use crate::flags::follow::FollowArgs;
+use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs};
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -13,19 +12,9 @@ use std::path::PathBuf;
 /// `gannet train`.
 #[derive(Args, Debug)]
 pub struct TrainArgs {
-    /// The training data: files (also .gz and .zst), folders, - for standard input, or kafka://BROKER:PORT/TOPIC.
-    /// Quoted patterns such as 'part-*.gz' work too. All are read in this order, as if they were one file. A ps needs
-    /// none.
-    pub data: Vec<PathBuf>,
-    /// How DATA is read.
+    /// The data.
     #[command(flatten)]
-    pub input: InputArgs,
-    /// Data that grows.
-    #[command(flatten)]
-    pub follow: FollowArgs,
-    /// Data to test the trained model on, named like DATA. May be given several times.
-    #[arg(long, help_heading = "Data", value_name = "FILE")]
-    pub test: Vec<PathBuf>,
+    pub data: DataArgs,
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
@@ -41,29 +30,12 @@ pub struct TrainArgs {
     /// How rows store their weights.
     #[command(flatten)]
     pub row_type: RowTypeArgs,
-    /// Passes over the data.
-    #[arg(long, help_heading = "Training", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub epochs: u32,
-    /// Examples in a batch [default: 256; 2048 for a worker that pushes with replay, where the batch size does not
-    /// change the loss]
-    #[arg(long, help_heading = "Training", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub batch: Option<u32>,
-    /// Threads: 1 reads and learns in turn, 2 does both at the same time, N lets N - 1 threads parse (default: 2). The
-    /// model is the same. For a ps see `gannet server`.
-    #[arg(long, help_heading = "Training", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub threads: Option<u32>,
-    /// Train without an intercept.
-    #[arg(long, help_heading = "Model")]
-    pub no_intercept: bool,
-    /// Folder to write the model to. A model that was there is moved to DIR/previous.
-    #[arg(long, help_heading = "Output", value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// What happens while the model is trained.
+    /// How often and how fast the data is learned.
     #[command(flatten)]
-    pub watch: WatchArgs,
-    /// Print one JSON object on standard output.
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
+    pub passes: PassArgs,
+    /// Where the results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// The job this process belongs to.
     #[command(flatten)]
     pub job: JobArgs,
@@ -76,6 +48,61 @@ pub struct TrainArgs {
     /// Metrics.
     #[command(flatten)]
     pub metrics: MetricsArgs,
+}
+
+/// The data of a training.
+#[derive(Args, Debug)]
+pub struct DataArgs {
+    /// The training data: files (also .gz and .zst), folders, URLs, - for standard input, or kafka://BROKER:PORT/TOPIC.
+    /// Quoted patterns such as 'part-*.gz' and 's3://logs/day-*/part-*' work too; other URLs begin with gs://, az://,
+    /// http:// or https://. All are read in this order, as if they were one file. A ps needs none.
+    #[arg(value_name = "DATA")]
+    pub files: Vec<PathBuf>,
+    /// How DATA is read.
+    #[command(flatten)]
+    pub input: InputArgs,
+    /// Data that grows.
+    #[command(flatten)]
+    pub follow: FollowArgs,
+    /// Data to test the trained model on, named like DATA. May be given several times.
+    #[arg(long, help_heading = "Data", value_name = "FILE")]
+    pub test: Vec<PathBuf>,
+    /// Whether parsed data is kept.
+    #[command(flatten)]
+    pub cache: DataCacheArgs,
+    /// Train without an intercept.
+    #[arg(long, help_heading = "Model", display_order = 1000)]
+    pub no_intercept: bool,
+}
+
+/// How often and how fast the data is learned.
+#[derive(Args, Debug)]
+pub struct PassArgs {
+    /// Passes over the data.
+    #[arg(long, help_heading = "Training", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub epochs: u32,
+    /// Examples in a batch [default: 256; 2048 for a worker that pushes with replay, where the batch size does not
+    /// change the loss]
+    #[arg(long, help_heading = "Training", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub batch: Option<u32>,
+    /// Threads: 1 reads and learns in turn, 2 does both at the same time, N lets N - 1 threads parse (default: 2). The
+    /// model is the same. For a ps see `gannet server`.
+    #[arg(long, help_heading = "Training", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: Option<u32>,
+}
+
+/// Where the results of a training go.
+#[derive(Args, Debug)]
+pub struct OutputArgs {
+    /// Folder to write the model to. A model that was there is moved to DIR/previous.
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// What happens while the model is trained.
+    #[command(flatten)]
+    pub watch: WatchArgs,
+    /// Print one JSON object on standard output.
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
 }
 
 /// What the chief of a job does while the model is trained. It is worker 0, or with --tasks on the worker that the

@@ -49,16 +49,7 @@ pub fn check_backups(job: &JobArgs) -> Result<(), Failure> {
             "--on-server-loss restore: give every ps and worker --checkpoint DIR, which it goes back to";
         return Err(Failure::input(text));
     }
-    let unsupported = [
-        (job.tasks.scheduler.is_some(), "--scheduler", "the owner of the first place is the scheduler"),
-        (job.data_server.feed.is_some(), "--feed", "the scheduler would be the client"),
-    ];
-    match unsupported.iter().find(|(is_given, ..)| *is_given) {
-        Some((_, flag, why)) => Err(Failure::input(format!(
-            "{flag} does not work with --coordinator: {why}; leave one of them out"
-        ))),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Checks the flags of a ps without a place of its own.

@@ -1,7 +1,7 @@
 //! Turns the flags of the cache into its configuration, and refuses flags that they cannot be combined with.
 
 use crate::failure::Failure;
-use crate::flags::{CacheUseName, JobArgs, ModelName, OptimizerName, SyncRowsName, TrainArgs};
+use crate::flags::{CacheUseName, JobArgs, SyncRowsName};
 use gannet::Schema;
 use gannet::sync::{Staleness, SyncMode};
 use gannet::table::Admission;
@@ -12,24 +12,12 @@ use std::time::Duration;
 /// Batches for which a cached row may be used. docs/benchmarks.md compares other values.
 const STALENESS: u64 = 8;
 
-/// The flags of the cache.
-pub const FLAGS: [&str; 5] =
-    ["--cache-bytes", "--cache-use", "--cache-staleness", "--sync-rows", "--active-pull"];
-
-/// Whether the training pulls rows and pushes changes to them.
-pub fn learns_so(args: &TrainArgs) -> bool {
-    args.model.model == ModelName::Lr && args.optimizer.optimizer != Some(OptimizerName::Lbfgs)
-}
-
 /// The cache that the flags request.
 fn config(job: &JobArgs) -> Result<Option<CacheConfig>, Failure> {
     let args = &job.cache;
     let bytes = args.cache_bytes.map_or(0, |bytes| bytes.as_u64());
     if bytes == 0 {
-        return match job.typed.first_of(&FLAGS[1..]) {
-            Some(flag) => Err(Failure::input(format!("{flag}: works only with a cache (--cache-bytes)"))),
-            None => Ok(None),
-        };
+        return Ok(None);
     }
     if bytes < CACHE_BYTES_MIN {
         let text = format!("--cache-bytes {bytes}: at least {CACHE_BYTES_MIN} bytes are needed");
@@ -47,14 +35,14 @@ fn config(job: &JobArgs) -> Result<Option<CacheConfig>, Failure> {
 
 /// The cache of a worker that trains, which pushes to the rows that it has pulled.
 pub fn of_training(
-    args: &TrainArgs,
+    job: &JobArgs,
     schema: &Schema,
     push: PushContent,
     mode: SyncMode,
 ) -> Result<Option<CacheConfig>, Failure> {
-    let Some(config) = config(&args.job)? else { return Ok(None) };
+    let Some(config) = config(job)? else { return Ok(None) };
     let refused = |why: &str| Err(Failure::input(format!("--cache-bytes cannot be combined with {why}")));
-    if args.job.sync.deterministic {
+    if job.sync.deterministic {
         return refused("--deterministic: a step must read the rows of the step before; leave one out");
     }
     if matches!(mode, SyncMode::Bsp(_)) {

@@ -3,12 +3,17 @@
 use crate::input;
 use crate::model::saves;
 use gannet::storage::CheckpointWriter;
-use gannet::train::{Columns, Counts, Scale};
+use gannet::train::{Columns, Counts, Crosses, Scale};
 
 /// Notes of a checkpoint.
 pub const SCALE: &str = "scale";
 
 pub const INTERCEPT: &str = "intercept";
+
+/// Crosses of named columns, and those of letters, a line each.
+pub const CROSSES: &str = "crosses";
+
+pub const LETTER_CROSSES: &str = "letter-crosses";
 
 /// The note `scale` of a job without `--scale`.
 pub const NOT_SCALED: &str = "none";
@@ -21,6 +26,8 @@ pub struct Notes<'a> {
     pub columns: Option<&'a Columns>,
     /// The features that the numbers of Criteo's logs became.
     pub counts: Counts,
+    /// Products of features.
+    pub crosses: Crosses,
     /// Whether the model has an intercept.
     pub intercept: bool,
     /// How its training ended, if it ended early.
@@ -46,8 +53,17 @@ impl Notes<'_> {
         if self.format == "criteo" {
             writer.note("criteo-counts", if self.counts == Counts::Log { "log" } else { "buckets" });
         }
+        let (named, lettered) = self.crosses.texts();
+        for (name, texts) in [(CROSSES, named), (LETTER_CROSSES, lettered)] {
+            if !texts.is_empty() {
+                writer.note(name, &texts.join("\n"));
+            }
+        }
         if let Some(columns) = self.columns {
             writer.note("label", columns.label.as_deref().unwrap_or_default());
+            if let Some(offset) = &columns.offset {
+                writer.note("offset", offset);
+            }
             writer.note("categorical", &columns.categorical.join("\n"));
             writer.note("numeric", &columns.numeric.join("\n"));
             if columns.others {

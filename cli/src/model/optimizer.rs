@@ -13,11 +13,11 @@ use gannet::train::{PushContent, Reduce};
 use gannet::{Rule, Schema};
 
 /// A flag and its default.
-type KnownFlag = (&'static str, f32);
+pub type KnownFlag = (&'static str, f32);
 
 /// A rule's settings by flag, with their defaults: those of the papers, or of TensorFlow and PyTorch where these
 /// agree.
-fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
+pub fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
     match optimizer {
         OptimizerName::Ftrl => &[("--alpha", 0.1), ("--beta", 1.0), ("--l1", 0.0), ("--l2", 0.0)],
         OptimizerName::GroupFtrl => {
@@ -43,31 +43,28 @@ fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
     }
 }
 
+/// It has no default: every schedule but the constant one needs it.
+const STEPS: KnownFlag = ("--decay-steps", 0.0);
+
 /// The settings of a schedule by flag, with their defaults.
-fn decays(schedule: ScheduleName) -> &'static [KnownFlag] {
+pub fn decays(schedule: ScheduleName) -> &'static [KnownFlag] {
     match schedule {
         ScheduleName::Constant => &[],
-        ScheduleName::Exponential => &[("--decay-rate", 0.96)],
-        ScheduleName::Step => &[("--decay-rate", 0.1)],
-        ScheduleName::Polynomial => &[("--decay-power", 1.0), ("--decay-end", 0.0)],
-        ScheduleName::InverseSqrt => &[],
-        ScheduleName::Cosine => &[("--decay-end", 0.0)],
+        ScheduleName::Exponential => &[STEPS, ("--decay-rate", 0.96)],
+        ScheduleName::Step => &[STEPS, ("--decay-rate", 0.1)],
+        ScheduleName::Polynomial => &[STEPS, ("--decay-power", 1.0), ("--decay-end", 0.0)],
+        ScheduleName::InverseSqrt => &[STEPS],
+        ScheduleName::Cosine => &[STEPS, ("--decay-end", 0.0)],
     }
 }
 
-/// The values of some flags, and the flags that the choice knows.
+/// The values of some flags, and those that the choice has.
 struct FlagValues<'a> {
     flags: &'a [(&'static str, Option<f32>)],
     known: &'static [KnownFlag],
 }
 
 impl FlagValues<'_> {
-    /// The first flag that was given and that the choice does not know.
-    fn foreign(&self) -> Option<&'static str> {
-        let known = |flag| self.known.iter().any(|k| k.0 == flag);
-        self.flags.iter().find(|(flag, value)| value.is_some() && !known(*flag)).map(|f| f.0)
-    }
-
     /// The value of a flag: the given one, or the default, or 0 for an unknown flag.
     fn value(&self, flag: &str) -> f32 {
         let typed = self.flags.iter().find(|f| f.0 == flag).and_then(|f| f.1);
@@ -76,26 +73,8 @@ impl FlagValues<'_> {
 }
 
 /// The spelling of a choice on the command line.
-fn spelt<T: ValueEnum>(choice: &T) -> String {
+pub fn spelt<T: ValueEnum>(choice: &T) -> String {
     choice.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
-}
-
-/// Refuses a setting that a choice does not have, and says which choices have it.
-fn refuse<T: ValueEnum>(
-    flag: &str,
-    of: &str,
-    chosen: &T,
-    settings: fn(T) -> &'static [KnownFlag],
-) -> Failure {
-    let takes: Vec<&str> = settings(chosen.clone()).iter().map(|s| s.0).collect();
-    let takes = if takes.is_empty() { "none".into() } else { takes.join(", ") };
-    let has = |choice: &&T| settings((*choice).clone()).iter().any(|s| s.0 == flag);
-    let others: Vec<String> = T::value_variants().iter().filter(has).map(spelt).collect();
-    Failure::input(format!(
-        "{flag} is no setting of {of} {}, which has {takes}; it belongs to {}",
-        spelt(chosen),
-        others.join(", ")
-    ))
 }
 
 /// The given settings. Without `--alpha` the rate is `alpha`.
@@ -116,35 +95,9 @@ fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32
     ]
 }
 
-/// The settings of the optimizer. Settings of another optimizer are refused.
-fn flag_values<'a>(
-    optimizer: OptimizerName,
-    flags: &'a [(&'static str, Option<f32>)],
-) -> Result<FlagValues<'a>, Failure> {
-    let values = FlagValues { flags, known: settings(optimizer) };
-    match values.foreign() {
-        Some(flag) => Err(refuse(flag, "--optimizer", &optimizer, settings)),
-        None => Ok(values),
-    }
-}
-
-/// L-BFGS's penalties, L1 and L2. It has no other settings here.
+/// L-BFGS's penalties, L1 and L2.
 pub fn penalties(args: &OptimizerArgs) -> Result<(f64, f64), Failure> {
-    let (flags, s) = (flags(args, None), &args.settings);
-    let values = flag_values(OptimizerName::Lbfgs, &flags)?;
-    let others = [
-        (args.push.is_some(), "--push"),
-        (args.reduce.is_some(), "--reduce"),
-        (s.clip_value.is_some(), "--clip-value"),
-        (s.clip_norm.is_some(), "--clip-norm"),
-        (args.schedule.schedule.is_some(), "--schedule"),
-        (args.schedule.warmup.is_some(), "--warmup"),
-    ];
-    if let Some((_, flag)) = others.iter().find(|(is_given, _)| *is_given) {
-        return Err(Failure::input(format!(
-            "{flag} is no setting of --optimizer lbfgs, which has --l1, --l2"
-        )));
-    }
+    let values = FlagValues { flags: &flags(args, None), known: settings(OptimizerName::Lbfgs) };
     let penalty = |flag| {
         let value = values.value(flag);
         // Parses the decimal that was typed, which the nearest float changes.
@@ -175,7 +128,7 @@ pub fn rule_choice(
     let s = &args.settings;
     let optimizer = args.optimizer.unwrap_or(default);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
-    let values = flag_values(optimizer, &flags)?;
+    let values = FlagValues { flags: &flags, known: settings(optimizer) };
     let rule = rule(optimizer, &values);
     let own_l2 = matches!(rule, Rule::Ftrl(_) | Rule::GroupFtrl(_));
     let l2 = if own_l2 { 0.0 } else { values.value("--l2") };
@@ -186,14 +139,10 @@ pub fn rule_choice(
 }
 
 /// The effective value of each flag, which every process of a run must share.
-pub fn run_settings(
-    args: &OptimizerArgs,
-    default: OptimizerName,
-    alpha: Option<f32>,
-) -> Result<Vec<RunSetting>, Failure> {
+pub fn run_settings(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -> Vec<RunSetting> {
     let (optimizer, s) = (args.optimizer.unwrap_or(default), &args.settings);
     let flags = flags(args, alpha.filter(|_| optimizer == default));
-    let values = flag_values(optimizer, &flags)?;
+    let values = FlagValues { flags: &flags, known: settings(optimizer) };
     let mut all = vec![RunSetting::new("--optimizer", spelt(&optimizer))];
     all.extend(values.known.iter().map(|(flag, _)| RunSetting::new(flag, values.value(flag))));
     let or_none = |value: Option<f32>| value.map_or("none".to_owned(), |value| value.to_string());
@@ -211,7 +160,7 @@ pub fn run_settings(
     ];
     all.extend(rates.map(|(flag, value)| RunSetting::new(flag, or_none(value))));
     all.push(RunSetting::new("--reduce", args.reduce.map_or("by the rule".into(), |reduce| spelt(&reduce))));
-    Ok(all)
+    all
 }
 
 /// The schema of logistic regression, with the rule and the transform that the flags choose.
@@ -258,14 +207,8 @@ fn schedule(args: &ScheduleArgs) -> Result<Schedule, Failure> {
         ],
         known: decays(how),
     };
-    if let Some(flag) = values.foreign() {
-        return Err(refuse(flag, "--schedule", &how, decays));
-    }
     let steps = match (how, args.decay_steps) {
-        (ScheduleName::Constant, None) => 0,
-        (ScheduleName::Constant, Some(_)) => {
-            return Err(Failure::input("--decay-steps is no setting of --schedule constant; choose another"));
-        }
+        (ScheduleName::Constant, _) => 0,
         (_, Some(steps)) => steps,
         (_, None) => {
             let text = format!("--schedule {} needs --decay-steps: over how many pushes", spelt(&how));

@@ -3,11 +3,13 @@
 use crate::failure::Failure;
 use crate::flags::{InputArgs, PredictArgs};
 use crate::input;
+use crate::model::notes::{CROSSES, LETTER_CROSSES};
 use crate::model::saves;
 use gannet::optim::in_words;
 use gannet::storage::Checkpoint;
-use gannet::train::{ColumnChoice, Columns, Counts, Data, Format, Labels, Reader, Scale, ScaleKind};
+use gannet::train::{ColumnChoice, Columns, Counts, Crosses, Data, Format, Labels, Reader, Scale, ScaleKind};
 use std::path::Path;
+use std::sync::Arc;
 
 /// How a model's data was read.
 pub struct DataReading {
@@ -17,6 +19,8 @@ pub struct DataReading {
     pub format: Format,
     /// The features that the numbers of Criteo's logs became.
     pub counts: Counts,
+    /// Products of features.
+    pub crosses: Crosses,
     /// The columns that the model was trained on, if it was trained on CSV.
     pub columns: Option<Columns>,
     /// The two values of the labels, if they were not numbers. The second is empty when no example had it.
@@ -27,7 +31,7 @@ pub struct DataReading {
 
 /// Reads the notes about the data.
 pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Failure> {
-    let list = |name: &str| {
+    let list = |name: &str| -> Vec<String> {
         let text = checkpoint.note(name).unwrap_or_default();
         text.split('\n').filter(|s| !s.is_empty()).map(String::from).collect()
     };
@@ -36,6 +40,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         categorical: list("categorical"),
         numeric: list("numeric"),
         ignored: list("ignored"),
+        offset: checkpoint.note("offset").map(String::from),
         scale: scale(checkpoint),
         others: checkpoint.note("others") == Some("1"),
         nameless: Vec::new(),
@@ -48,11 +53,14 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         )));
     };
     let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
+    let crosses = Crosses::new(&list(CROSSES), &list(LETTER_CROSSES));
+    let crosses =
+        crosses.map_err(|what| Failure::input(format!("{}: the crosses: {what}", folder.display())))?;
     let intercept = checkpoint.note("intercept") != Some("0");
     let two = checkpoint
         .note("positive")
         .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
-    Ok(DataReading { intercept, format, counts, columns, two, ended: saves::ended(checkpoint) })
+    Ok(DataReading { intercept, format, counts, crosses, columns, two, ended: saves::ended(checkpoint) })
 }
 
 /// The scaling in the notes.
@@ -93,8 +101,13 @@ impl DataReading {
         if args.input.criteo_counts.is_some() && data.counts != self.counts {
             return was(&format!("--criteo-counts {}", in_words(&self.counts)));
         }
+        if !data.fields.crosses.is_empty() && *data.fields.crosses != self.crosses {
+            return was("other crosses (--cross, --quadratic, --cubic)");
+        }
+        data.fields.crosses = Arc::default();
         self.same_columns(data, &args.input, &model.to_string())?;
         (data.format, data.counts) = (self.same_format(data, &model.to_string())?, self.counts);
+        data.fields.crosses = Arc::new(self.crosses.clone());
         if let Some(columns) = &self.columns {
             let label = data.columns.label.take().or_else(|| columns.label.clone());
             data.columns = ColumnChoice { label, ..columns.into() };

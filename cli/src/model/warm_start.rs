@@ -2,7 +2,7 @@
 //! state, if the optimizer is the same.
 
 use crate::failure::Failure;
-use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::flags::DataArgs;
 use crate::model::folder::table_folder;
 use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
 use crate::model::reading;
@@ -13,39 +13,21 @@ use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
-use gannet::train::{BackendError, DetectedFile, Format, RowSink, StartRows};
+use gannet::train::{BackendError, Crosses, DetectedFile, Format, RowSink, StartRows};
 use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Refuses the flag where it does not work.
-pub fn check_warm_flags(args: &TrainArgs, lbfgs: bool) -> Result<(), Failure> {
-    if args.lbfgs.warm_start.is_none() || lbfgs {
-        return Ok(());
-    }
-    if matches!(args.job.job_name, Some(JobName::Worker | JobName::Client | JobName::Ps)) {
-        return Err(Failure::input(
-            "--warm-start: works in one process, or with --optimizer lbfgs; train without --ps-hosts, or leave the \
-             flag out (a job continues from the --data-dir of its servers)",
-        ));
-    }
-    if args.model.model == ModelName::Lda {
-        return Err(Failure::input(
-            "--warm-start: --model lda counts topics of words in its documents, and a saved model does not have those \
-             counts; leave the flag out",
-        ));
-    }
-    Ok(())
-}
-
 /// How the data of the starting model was read. `None`: there is no such model, or it is a checkpoint of a job, which
 /// says only part of it. That part is compared here.
-pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
-    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+pub fn reading(warm: Option<&Path>, data: &DataArgs) -> Result<Option<(DataReading, PathBuf)>, Failure> {
+    let Some(folder) = warm else { return Ok(None) };
     match open_warm_source(folder)? {
-        WarmSource::Model(checkpoint) => Ok(Some((reading::reading(&checkpoint, folder)?, folder.clone()))),
+        WarmSource::Model(checkpoint) => {
+            Ok(Some((reading::reading(&checkpoint, folder)?, folder.to_path_buf())))
+        }
         WarmSource::Job(job) => {
-            let own = crate::input::scale(&args.input).map_or(NOT_SCALED, |kind| kind.name());
+            let own = crate::input::scale(&data.input).map_or(NOT_SCALED, |kind| kind.name());
             match job.note(SCALE) {
                 Some(scale) if scale != own => return Err(differs(folder, "--scale", scale, own)),
                 Some(scale @ ("standard" | "minmax")) => {
@@ -57,7 +39,7 @@ pub fn reading(args: &TrainArgs) -> Result<Option<(DataReading, PathBuf)>, Failu
                 }
                 _ => {}
             }
-            let own = if args.no_intercept { "no" } else { "yes" };
+            let own = if data.no_intercept { "no" } else { "yes" };
             if let Some(noted) = job.note(INTERCEPT).filter(|noted| *noted != own) {
                 return Err(differs(folder, "intercept", noted, own));
             }
@@ -85,7 +67,7 @@ fn differs(folder: &Path, what: &str, model: &str, requested: &str) -> Failure {
 
 /// Checks that the data is read like the model's data.
 pub fn same_data(
-    args: &TrainArgs,
+    data: &DataArgs,
     reading: &DataReading,
     folder: &Path,
     found: &DetectedFile,
@@ -96,25 +78,34 @@ pub fn same_data(
         return Err(differs(folder, "format", reading.format_name(), &requested));
     }
     let intercept = |has: bool| if has { "yes" } else { "no (--no-intercept)" };
-    if reading.intercept == args.no_intercept {
+    if reading.intercept == data.no_intercept {
         return Err(differs(
             folder,
             "intercept",
             intercept(reading.intercept),
-            intercept(!args.no_intercept),
+            intercept(!data.no_intercept),
         ));
     }
-    if format == "criteo" && crate::input::counts(&args.input) != reading.counts {
+    if format == "criteo" && crate::input::counts(&data.input) != reading.counts {
         let name = |counts| format!("{counts:?}").to_lowercase();
-        let requested = name(crate::input::counts(&args.input));
+        let requested = name(crate::input::counts(&data.input));
         return Err(differs(folder, "--criteo-counts", &name(reading.counts), &requested));
     }
-    let (Some(model), Some(data)) = (&reading.columns, &found.columns) else { return Ok(()) };
-    if !model.alike(data) {
-        let requested = format!("{data} ({})", found.file);
+    let requested = crate::input::crosses(&data.input)?;
+    if requested != reading.crosses {
+        let words = |crosses: &Crosses| {
+            let (named, lettered) = crosses.texts();
+            let all = [named, lettered].concat();
+            if all.is_empty() { "none".to_owned() } else { all.join(" ") }
+        };
+        return Err(differs(folder, "crosses (--cross)", &words(&reading.crosses), &words(&requested)));
+    }
+    let (Some(model), Some(columns)) = (&reading.columns, &found.columns) else { return Ok(()) };
+    if !model.alike(columns) {
+        let requested = format!("{columns} ({})", found.file);
         return Err(differs(folder, "columns", &model.to_string(), &requested));
     }
-    let (was, requested) = (model.scale.kind, crate::input::scale(&args.input));
+    let (was, requested) = (model.scale.kind, crate::input::scale(&data.input));
     match requested.filter(|requested| *requested != was) {
         Some(requested) => Err(differs(folder, "--scale", was.name(), requested.name())),
         None => Ok(()),
@@ -129,11 +120,11 @@ struct WarmModel {
 
 /// The rows to start from, for tables of these schemas. `None` without the flag.
 pub fn begin(
-    args: &TrainArgs,
+    warm: Option<&Path>,
     schemas: &[Schema],
     shape: &Shape,
 ) -> Result<Option<Arc<dyn StartRows>>, Failure> {
-    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+    let Some(folder) = warm else { return Ok(None) };
     let source = open_warm_source(folder)?;
     if let WarmSource::Model(first) = &source {
         same_shape(folder, first, shape)?;
@@ -168,8 +159,8 @@ pub fn begin(
 }
 
 /// How many trainings come before this one. [`begin`] says what is wrong with a folder.
-pub fn next_generation(args: &TrainArgs) -> u64 {
-    let Some(folder) = &args.lbfgs.warm_start else { return 0 };
+pub fn next_generation(warm: Option<&Path>) -> u64 {
+    let Some(folder) = warm else { return 0 };
     match open_warm_source(folder) {
         Ok(WarmSource::Model(first)) => generation(&first) + 1,
         Ok(WarmSource::Job(job)) => job.number().min(u32::MAX.into()) + 1,

@@ -1,6 +1,6 @@
 //! The progress of a training.
 
-use crate::flags::{JobName, TrainArgs};
+use crate::flags::{JobArgs, JobName};
 use crate::log;
 use crate::report::words::counted;
 use gannet::train::Progress;
@@ -23,10 +23,9 @@ pub struct ProgressDisplay {
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 impl ProgressDisplay {
-    /// A display for a training with these flags.
-    pub fn of(args: &TrainArgs) -> ProgressDisplay {
-        let quiet = args.json;
-        let of_many = args.job.job_name == Some(JobName::Worker) && args.job.worker_hosts.len() > 1;
+    /// A display for a training as a process of this job. A quiet one shows nothing.
+    pub fn of(job: &JobArgs, quiet: bool) -> ProgressDisplay {
+        let of_many = job.job_name == Some(JobName::Worker) && job.worker_hosts.len() > 1;
         let whose = if of_many { "by this worker" } else { "learned" };
         let bar = (!quiet && !log::is_json() && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{wide_bar} {msg}");

@@ -1,6 +1,6 @@
 //! Prints the report of a training of any model but lda, by gradients.
 
-use crate::flags::{ModelName, TrainArgs};
+use crate::flags::ModelName;
 use crate::report::account::Account;
 use crate::report::measures::{put_line, put_quality};
 use crate::report::numbers::Numbers;
@@ -19,17 +19,17 @@ struct Page<'a> {
     numbers: Numbers,
 }
 
-/// Prints the report of a training. `weights`: by feature, of a model with few.
+/// Prints the report of a training of this model, as JSON or as text. `weights`: by feature, of a model with few.
 pub fn print_report(
-    args: &TrainArgs,
+    (model, epochs, is_json): (ModelName, u32, bool),
     (of, account): (&Report, &Account),
     weights: &[(String, f32)],
     validations: Option<Vec<Value>>,
 ) {
-    let lr = args.model.model == ModelName::Lr;
+    let lr = model == ModelName::Lr;
     let mut page = Page { of, lr, numbers: Numbers::default() };
     page.put_speed();
-    page.put_quality(args.epochs > 1);
+    page.put_quality(epochs > 1);
     let report = &mut page.numbers;
     put_size(report, if lr { "table" } else { "tables" }, of.rows, of.bytes);
     if !weights.is_empty() {
@@ -43,7 +43,7 @@ pub fn print_report(
     put_late(report, of.dropped_late);
     match lr {
         true => put_wire(report, of.wire.as_ref()),
-        false => report.add("model", format!("{:?}", args.model.model).to_lowercase()),
+        false => report.add("model", format!("{model:?}").to_lowercase()),
     }
     page.put_dropped();
     let mut report = page.numbers;
@@ -52,7 +52,7 @@ pub fn print_report(
         report.add("validations", validations);
     }
     account.put(&mut report);
-    report.print(args.json);
+    report.print(is_json);
 }
 
 impl Page<'_> {

@@ -1,24 +1,12 @@
 //! The run of a process that keeps its rows in a folder.
 
 use crate::failure::{Failure, SYSTEM};
-use crate::flags::{JobArgs, OptimizerName, RUN_FLAGS, TrainArgs};
+use crate::flags::RunArgs;
 use crate::report::account::Account;
-use crate::runs::begin::{
-    AGAIN_ALONE, check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
-};
+use crate::runs::begin::{check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock};
 use gannet::runs::{Registry, RunAlone, RunDecision, RunId, RunSetting};
 use gannet::storage::Store;
 use gannet::train::{Data, Scale};
-
-/// Refuses flags of a run where no rows survive the process.
-pub fn none(job: &JobArgs) -> Result<(), Failure> {
-    match job.typed.first_of(&RUN_FLAGS) {
-        Some(flag) => {
-            Err(Failure::input(format!("{flag}: works only in a job (--job-name) or with --data-dir")))
-        }
-        None => Ok(()),
-    }
-}
 
 /// The run of a process that keeps its rows in a folder.
 pub struct LocalRun {
@@ -29,18 +17,16 @@ pub struct LocalRun {
     scale: Option<Scale>,
 }
 
-/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs.
+/// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs. `again`: which data
+/// is trained again.
 pub fn alone(
-    args: &TrainArgs,
+    run: &RunArgs,
     store: &Store,
     (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
-    tables: &[&str],
+    (tables, again): (&[&str], &str),
 ) -> Result<Option<LocalRun>, Failure> {
-    let run = &args.job.run;
-    check_begin(args)?;
-    let Some(folder) = store.folder() else {
-        return none(&args.job).map(|()| None);
-    };
+    check_begin(run)?;
+    let Some(folder) = store.folder() else { return Ok(None) };
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let tables = tables.iter().map(|own| (*own).to_owned()).collect();
@@ -52,8 +38,7 @@ pub fn alone(
         dropped.map_err(|error| system(format!("table {table:?} cannot be dropped: {error}")))?;
     }
     registry.dropped_alone(run.name(), &to_drop).map_err(system)?;
-    let is_lbfgs = args.optimizer.optimizer == Some(OptimizerName::Lbfgs);
-    print_decision(&id, decided, intent(run), if is_lbfgs { "" } else { AGAIN_ALONE });
+    print_decision(&id, decided, intent(run), again);
     Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
 }
 

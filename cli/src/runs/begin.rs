@@ -1,7 +1,7 @@
 //! How a run begins: its name, its notes, and what its user learns.
 
 use crate::failure::Failure;
-use crate::flags::{ModelName, RunArgs, TrainArgs};
+use crate::flags::RunArgs;
 use gannet::runs::{RunDecision, RunId, RunIntent};
 use gannet::train::{Data, Scale, ScaleKind};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,17 +28,9 @@ pub fn intent(args: &RunArgs) -> RunIntent {
     }
 }
 
-/// Refuses a name that is not valid for a run, and flags that the model does not support.
-pub fn check_begin(args: &TrainArgs) -> Result<(), Failure> {
-    let run = &args.job.run;
-    RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))?;
-    if run.go_on && args.model.model == ModelName::Lda {
-        return Err(Failure::input(
-            "--continue: does not work with --model lda, because no worker knows the topics of the words that are \
-             already counted; use --fresh, which samples all documents again",
-        ));
-    }
-    Ok(())
+/// Refuses a name that is not valid for a run.
+pub fn check_begin(run: &RunArgs) -> Result<(), Failure> {
+    RunId::check_name(run.name()).map_err(|why| Failure::input(format!("--run {}: {why}", run.name())))
 }
 
 /// Says how the run continues, unless it is a normal first start. `again` says which data is trained again.

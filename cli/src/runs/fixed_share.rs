@@ -1,7 +1,7 @@
 //! Where a worker begins in its fixed share of the data, in a job with checkpoints.
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
+use crate::flags::JobArgs;
 use crate::report::words::counted;
 use crate::runs::begin::AGAIN_IN_A_JOB;
 use crate::runs::in_run::InRun;
@@ -19,12 +19,12 @@ pub fn share(batches: u64, epochs: u32, rank: u32, workers: u32) -> u64 {
 /// Begins this worker's share behind the batches that the checkpoint has, if the servers come from one. `None` without
 /// `--checkpoint`: the worker trains its whole share, and its pushes have no names.
 pub fn begin(
-    args: &TrainArgs,
+    job: &JobArgs,
     run: &InRun,
     worker: &mut Worker<Transports>,
     tables: &[TableId],
 ) -> Result<Option<SharePlace>, Failure> {
-    if args.job.checkpoint.checkpoint.is_none() {
+    if job.checkpoint.checkpoint.is_none() {
         return Ok(None);
     }
     let (id, decided) = run.decision();
@@ -32,7 +32,7 @@ pub fn begin(
     let resumed = decided == RunDecision::Resumed;
     let share = worker.begin_share(tables, resumed)?;
     run.begins_after(share.batches());
-    let (name, rank) = (&id.name, args.job.task_index);
+    let (name, rank) = (&id.name, job.task_index);
     match share.batches() {
         0 if resumed => notice!("gannet: run {name:?}: {AGAIN_IN_A_JOB}"),
         0 => {}

@@ -1,16 +1,14 @@
 //! The run of a process of a job: the rows it trains, the other workers, and the shares that are missing at the end.
 
 use crate::failure::{Failure, INPUT, PEER};
-use crate::flags::{ModelName, OptimizerName, TasksName, TrainArgs};
+use crate::flags::JobArgs;
 use crate::job::connection::{POLL_EVERY, WorkerConnection, pusher};
 use crate::job::sync;
 use crate::report::account::Account;
 use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::runs::awaited_worker::AwaitedWorker;
-use crate::runs::begin::{
-    AGAIN_ALONE, AGAIN_IN_A_JOB, check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock,
-};
+use crate::runs::begin::{check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock};
 use gannet::job::JobAnswer;
 use gannet::runs::{RunClient, RunDecision, RunId, RunRequest, RunSetting};
 use gannet::table::TableId;
@@ -38,16 +36,18 @@ pub struct InRun {
     batches_before: Cell<u64>,
 }
 
-/// Joins the run. Afterwards `line` opens the run's tables. `None`: the run is finished, and the user knows.
+/// Joins the run. Afterwards `line` opens the run's tables. `again`: which data is trained again. `None`: the run is
+/// finished, and the user knows.
 pub fn join(
-    args: &TrainArgs,
+    job: &JobArgs,
+    is_json: bool,
     line: &mut WorkerConnection,
     (settings, scale): (Vec<RunSetting>, &Scale),
     tables: &[&str],
-    rank: u32,
+    (rank, again): (u32, &str),
 ) -> Result<Option<InRun>, Failure> {
-    let (job, run) = (&args.job, &args.job.run);
-    check_begin(args)?;
+    let run = &job.run;
+    check_begin(run)?;
     let request = RunRequest {
         name: run.name().to_owned(),
         want: intent(run),
@@ -66,15 +66,6 @@ pub fn join(
     client.watch(line.counters.clone());
     // A client prints first where it listens.
     if rank != gannet::runs::CLIENT {
-        let again = match (job.tasks.tasks, args.optimizer.optimizer, args.model.model) {
-            // L-BFGS keeps its own state in the tables.
-            (_, Some(OptimizerName::Lbfgs), _) => "",
-            // The workers of this model keep the topics of their words, so splits cannot move between workers.
-            (_, _, ModelName::Lda) => AGAIN_ALONE,
-            // With checkpoints the worker says later where it begins (fixed_share.rs).
-            (TasksName::Off, ..) if job.checkpoint.checkpoint.is_none() => AGAIN_IN_A_JOB,
-            _ => "",
-        };
         print_decision(client.id(), client.decided(), intent(run), again);
     }
     line.config.run = Some(client.id().clone());
@@ -86,7 +77,7 @@ pub fn join(
     let (allowed, batches_before) = (run.allow_missing_workers, Cell::new(0));
     let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed, batches_before };
     if late {
-        joined.print_late(args.json);
+        joined.print_late(is_json);
         return Ok(None);
     }
     Ok(Some(joined))

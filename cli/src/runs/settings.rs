@@ -1,29 +1,19 @@
 //! The settings that every process of a run must share, flag by flag: all that shapes the model.
 
 use crate::failure::Failure;
-use crate::flags::{JobName, ModelName, OptimizerName, SyncName, TasksName, TrainArgs};
+use crate::flags::{
+    AdmissionArgs, DataArgs, FollowArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName, OptimizerArgs,
+    OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
+};
 use crate::job::{servers, sync};
-use crate::model::optimizer;
+use crate::model::labels::rate;
+use crate::model::optimizer::{self, spelt};
 use crate::report::words::counted;
-use clap::ValueEnum;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
 use gannet::table::{Admission, SHARDS_DEFAULT};
-use gannet::train::{FileFingerprint, Options, plan_files};
+use gannet::train::{FileFingerprint, Options, ReadError, plan_files};
 use std::fmt::Display;
-
-/// The settings of a process that learns batches, or of one that does not.
-pub fn settings(
-    args: &TrainArgs,
-    names: &[String],
-    client_files: Option<&[PlanFile]>,
-    options: Option<&Options>,
-) -> Result<Vec<RunSetting>, Failure> {
-    match client_files {
-        Some(files) => of_run(args, files, options),
-        None => of_run(args, &local_files(names)?, options),
-    }
-}
 
 /// The most files that are compared one by one. More files are compared together.
 const FILES_NAMED: usize = 24;
@@ -34,10 +24,6 @@ const LIST_SHOWN: usize = 200;
 /// Flags that may change when the rows are trained further.
 const NOT_OF_ROWS: [&str; 7] =
     ["--push", "--damping", "--reduce", "--skip-bad-lines", "--history", "--max-iter", "--tolerance"];
-
-fn spelt<T: ValueEnum>(choice: &T) -> String {
-    choice.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
-}
 
 fn yes_or_no(is_set: bool) -> &'static str {
     if is_set { "yes" } else { "no" }
@@ -62,54 +48,42 @@ fn list(flag: &str, names: &[String]) -> RunSetting {
 }
 
 /// All settings. `options` has the data, the batch and the content of pushes, for a model that learns batches.
-pub fn of_run(
-    args: &TrainArgs,
-    files: &[PlanFile],
-    options: Option<&Options>,
-) -> Result<Vec<RunSetting>, Failure> {
+pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -> Vec<RunSetting> {
     let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
-    match &args.follow.follow {
-        // Which files it has changes, and the scheduler knows which are trained.
-        Some(folder) => {
-            let (value, shown) = ("a folder that grows".to_owned(), folder.display().to_string());
-            all.push(RunSetting { flag: "--follow".into(), value, shown, of_rows: false });
-            all.push(RunSetting::new("--follow-order", spelt(&args.follow.follow_order)));
-        }
-        None => match &args.follow.topic {
-            // The brokers may have other names, also in a later part of the job.
-            Some(topic) => {
-                let place = topic.split_once('?').map_or(topic.as_str(), |(place, _)| place);
-                let name = place.rsplit_once('/').map_or(place, |(_, name)| name);
-                let (value, shown) = (format!("topic {name}"), topic.clone());
-                all.push(RunSetting { flag: "DATA".into(), value, shown, of_rows: false });
-            }
-            None => all.extend(data(files)),
-        },
+    all.extend(growing(&args.data.follow).unwrap_or_else(|| data(files)));
+    all.extend(of_job(&args.job, &args.output, &args.data));
+    let mut of_rows = of_model(&args.model);
+    of_rows.extend(of_reading(&args.data));
+    of_rows.push(RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)));
+    of_rows.extend(of_admission(&args.admission));
+    of_rows.push(RunSetting::new("--row-type", args.row_type.name()));
+    of_rows.extend(of_optimizer(args.model.model, &args.optimizer));
+    of_rows.extend(of_lbfgs(&args.lbfgs));
+    if let (Some(options), None) = (options, &args.job.data_server.feed) {
+        of_rows.push(RunSetting::new("--push", options.push.map_or("by the rule", |push| push.name())));
     }
-    all.extend(of_job(args));
-    let of_model = of_model(args, options)?;
-    all.extend(of_model.into_iter().map(|setting| match NOT_OF_ROWS.contains(&setting.flag.as_str()) {
+    let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));
+    of_rows.push(RunSetting::new("--damping", damping));
+    all.extend(of_rows.into_iter().map(|setting| match NOT_OF_ROWS.contains(&setting.flag.as_str()) {
         true => setting,
         false => setting.of_rows(),
     }));
     if let Some(options) = options {
         all.push(RunSetting::new("--batch", options.batch));
     }
-    all.push(RunSetting::new("--epochs", args.epochs));
-    Ok(all)
+    all.push(RunSetting::new("--epochs", args.passes.epochs));
+    all
 }
 
 /// The files as this process sees them. A file that cannot be read again has only a name.
 pub fn local_files(names: &[String]) -> Result<Vec<PlanFile>, Failure> {
     let file = |name: &String| -> Result<PlanFile, Failure> {
-        let regular = name != "-" && std::fs::metadata(name).is_ok_and(|meta| meta.is_file());
-        match regular {
-            true => {
-                let fingerprint =
-                    FileFingerprint::of(name).map_err(|error| Failure::input(error.to_string()))?;
-                Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0))
+        match FileFingerprint::of(name) {
+            Ok(fingerprint) => Ok(plan_files(std::slice::from_ref(name), &[fingerprint]).swap_remove(0)),
+            Err(ReadError::ReadOnce { .. }) => {
+                Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true })
             }
-            false => Ok(PlanFile { name: name.clone(), bytes: 0, print: 0, whole: true }),
+            Err(error) => Err(Failure::input(error.to_string())),
         }
     };
     names.iter().map(file).collect()
@@ -150,10 +124,30 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     all
 }
 
+/// Data that grows.
+fn growing(follow: &FollowArgs) -> Option<Vec<RunSetting>> {
+    let of = |flag: &str, value: String, shown: String| RunSetting {
+        flag: flag.into(),
+        value,
+        shown,
+        of_rows: false,
+    };
+    if let Some(folder) = &follow.follow {
+        // Which files it has changes, and the scheduler knows which are trained.
+        let folder = of("--follow", "a folder that grows".into(), folder.display().to_string());
+        return Some(vec![folder, RunSetting::new("--follow-order", spelt(&follow.follow_order))]);
+    }
+    // The brokers may have other names, also in a later part of the job.
+    let topic = follow.topic.as_ref()?;
+    let place = topic.split_once('?').map_or(topic.as_str(), |(place, _)| place);
+    let name = place.rsplit_once('/').map_or(place, |(_, name)| name);
+    Some(vec![of("DATA", format!("topic {name}"), topic.clone())])
+}
+
 /// The settings of the job. With a client they leave out the flags of splits and of keeping step: the client decides
 /// the splits, and its workers compare the other flags among themselves.
-fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
-    let (job, remote) = (&args.job, args.job.data_server.feed.is_some());
+fn of_job(job: &JobArgs, output: &OutputArgs, data: &DataArgs) -> Vec<RunSetting> {
+    let remote = job.data_server.feed.is_some();
     if job.job_name.is_none() {
         return Vec::new();
     }
@@ -173,8 +167,8 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
             .unwrap_or("none, so it is the server that keeps the run's registry");
         all.push(RunSetting::new("--scheduler", named));
         // Any worker may be the one that tests and saves.
-        all.push(RunSetting::new("--out", if args.out.is_some() { "a folder" } else { "none" }));
-        all.push(RunSetting::new("--test", if args.test.is_empty() { "none" } else { "given" }));
+        all.push(RunSetting::new("--out", if output.out.is_some() { "a folder" } else { "none" }));
+        all.push(RunSetting::new("--test", if data.test.is_empty() { "none" } else { "given" }));
     }
     if !remote {
         let sync = match (job.sync.sync, sync::is_bsp(&job.sync)) {
@@ -189,12 +183,11 @@ fn of_job(args: &TrainArgs) -> Vec<RunSetting> {
     all
 }
 
-/// The model, its optimizer, and the columns.
-fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSetting>, Failure> {
-    let (of, input) = (&args.model, &args.input);
+/// The model.
+fn of_model(of: &ModelArgs) -> Vec<RunSetting> {
     let factors = if of.model == ModelName::Mf { 40 } else { 8 };
     let hidden: Vec<String> = of.hidden.iter().map(u32::to_string).collect();
-    let mut all = vec![
+    vec![
         RunSetting::new("--classes", of.classes.unwrap_or(10)),
         RunSetting::new("--factors", of.factors.unwrap_or(factors)),
         RunSetting::new("--deviation", of.deviation.unwrap_or(0.05)),
@@ -203,6 +196,13 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         RunSetting::new("--topics", of.topics.unwrap_or(20)),
         RunSetting::new("--document-prior", of.document_prior.unwrap_or(0.1)),
         RunSetting::new("--word-prior", of.word_prior.unwrap_or(0.01)),
+    ]
+}
+
+/// How the data is read.
+fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
+    let input = &data.input;
+    vec![
         RunSetting::new("--format", spelt(&input.format)),
         RunSetting::new("--label", or_none(input.label.as_ref())),
         list("--categorical", &input.categorical),
@@ -214,6 +214,10 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         ),
         RunSetting::new("--no-header", yes_or_no(input.no_header)),
         list("--columns", &input.columns),
+        RunSetting::new("--offset", or_none(input.offset.as_ref())),
+        list("--cross", &input.cross),
+        list("--quadratic", &input.quadratic),
+        list("--cubic", &input.cubic),
         RunSetting::new(
             "--criteo-counts",
             input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),
@@ -221,34 +225,38 @@ fn of_model(args: &TrainArgs, options: Option<&Options>) -> Result<Vec<RunSettin
         RunSetting::new("--positive", or_none(input.positive.as_ref())),
         RunSetting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
-        RunSetting::new("--no-intercept", yes_or_no(args.no_intercept)),
-        RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)),
-    ];
-    let (count, chance) = match args.admission.admission() {
-        Admission::All => (1.to_string(), 1.to_string()),
-        Admission::Count { pushes, .. } => (pushes.to_string(), 1.to_string()),
-        Admission::Probability(chance) => (1.to_string(), chance.to_string()),
+        RunSetting::new("--no-intercept", yes_or_no(data.no_intercept)),
+    ]
+}
+
+/// Which keys get rows.
+fn of_admission(admission: &AdmissionArgs) -> [RunSetting; 3] {
+    let (count, chance) = match admission.admission() {
+        Admission::All => (1, 1.0),
+        Admission::Count { pushes, .. } => (pushes, 1.0),
+        Admission::Probability(chance) => (1, chance),
     };
-    all.push(RunSetting::new("--admit-count", count));
-    all.push(RunSetting::new("--admit-sketch", args.admission.admit_sketch));
-    all.push(RunSetting::new("--admit-probability", chance));
-    all.push(RunSetting::new("--row-type", args.row_type.name()));
-    match of.model {
-        ModelName::Lda => {}
-        ModelName::Lr => all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Ftrl, None)?),
-        model => {
-            let rate = Some(crate::model::labels::rate(model));
-            all.extend(optimizer::run_settings(&args.optimizer, OptimizerName::Adagrad, rate)?);
-        }
+    [
+        RunSetting::new("--admit-count", count),
+        RunSetting::new("--admit-sketch", admission.admit_sketch),
+        RunSetting::new("--admit-probability", chance),
+    ]
+}
+
+/// The update rule of a model.
+fn of_optimizer(model: ModelName, optimizer: &OptimizerArgs) -> Vec<RunSetting> {
+    match model {
+        ModelName::Lda => Vec::new(),
+        ModelName::Lr => optimizer::run_settings(optimizer, OptimizerName::Ftrl, None),
+        _ => optimizer::run_settings(optimizer, OptimizerName::Adagrad, Some(rate(model))),
     }
-    let own = &args.lbfgs;
-    all.push(RunSetting::new("--history", own.history.map_or(10, u32::from)));
-    all.push(RunSetting::new("--max-iter", own.iterations.unwrap_or(100)));
-    all.push(RunSetting::new("--tolerance", own.tolerance.unwrap_or(1e-4)));
-    if let (Some(options), None) = (options, &args.job.data_server.feed) {
-        all.push(RunSetting::new("--push", options.push.map_or("by the rule", |push| push.name())));
-    }
-    let damping = args.job.damping.damping.map_or("by the number of workers".into(), |name| spelt(&name));
-    all.push(RunSetting::new("--damping", damping));
-    Ok(all)
+}
+
+/// L-BFGS.
+fn of_lbfgs(own: &LbfgsArgs) -> [RunSetting; 3] {
+    [
+        RunSetting::new("--history", own.history.map_or(10, u32::from)),
+        RunSetting::new("--max-iter", own.iterations.unwrap_or(100)),
+        RunSetting::new("--tolerance", own.tolerance.unwrap_or(1e-4)),
+    ]
 }

@@ -1,7 +1,7 @@
 //! The end of a training of any model.
 
 use crate::failure::{Failure, STOPPED};
-use crate::flags::TrainArgs;
+use crate::flags::{InputArgs, ModelName, OutputArgs, TrainArgs};
 use crate::input;
 use crate::model::notes::{Notes, ended_how};
 use crate::model::saves;
@@ -29,69 +29,104 @@ pub struct Learned<'a> {
 }
 
 /// The folder of the saved model and its rows. `None`: no model was saved.
-pub struct Saved<'a>(pub Option<(&'a Path, u64)>);
+pub type Saved<'a> = Option<(&'a Path, u64)>;
 
-/// Saves the model of a training by gradients, and prints the report.
-pub fn save_and_report(
-    args: &TrainArgs,
-    (of, account): (&Report, &Account),
-    save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
-    weights: impl FnOnce() -> Result<Vec<(String, f32)>, Failure>,
-    validations: Option<Vec<Value>>,
-) -> Result<(), Failure> {
-    let learned = Learned {
-        examples: of.examples,
-        rows: of.rows,
-        stopped: of.stopped,
-        bad_lines: &of.bad_lines,
-        format: of.format,
-        columns: of.columns.as_ref(),
-        intercept: !args.no_intercept,
-        missing: &account.missing,
-    };
-    let saved = learned.save(args, save)?;
-    warn_of_quality(of);
-    // They are pulled last: a server that is lost now costs no model.
-    print_report(args, (of, account), &weights()?, validations);
-    saved.print(args, of.stopped);
-    Ok(())
+/// Where the results of a training go, and in which form.
+#[derive(Clone, Copy)]
+pub struct Results<'a> {
+    pub output: &'a OutputArgs,
+    /// How the data is read, which a saved model notes.
+    pub input: &'a InputArgs,
+    pub intercept: bool,
+    /// Whether no other process trains the model.
+    pub is_alone: bool,
+    pub model: ModelName,
+    pub epochs: u32,
 }
 
-impl Learned<'_> {
-    /// Saves the model with `save`, if a flag names a folder and something was learned.
-    pub fn save<'a>(
+impl<'a> Results<'a> {
+    /// As the flags say.
+    pub fn of(args: &'a TrainArgs) -> Results<'a> {
+        Results {
+            output: &args.output,
+            input: &args.data.input,
+            intercept: !args.data.no_intercept,
+            is_alone: args.job.job_name.is_none(),
+            model: args.model.model,
+            epochs: args.passes.epochs,
+        }
+    }
+
+    /// Saves the model of a training by gradients, and prints the report.
+    pub fn save_and_report(
         &self,
-        args: &'a TrainArgs,
+        (of, account): (&Report, &Account),
+        save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
+        weights: impl FnOnce() -> Result<Vec<(String, f32)>, Failure>,
+        validations: Option<Vec<Value>>,
+    ) -> Result<(), Failure> {
+        let learned = Learned {
+            examples: of.examples,
+            rows: of.rows,
+            stopped: of.stopped,
+            bad_lines: &of.bad_lines,
+            format: of.format,
+            columns: of.columns.as_ref(),
+            intercept: self.intercept,
+            missing: &account.missing,
+        };
+        let saved = self.save(&learned, save)?;
+        warn_of_quality(of);
+        // They are pulled last: a server that is lost now costs no model.
+        self.report((of, account), &weights()?, validations);
+        self.print_saved(saved, of.stopped);
+        Ok(())
+    }
+
+    /// Prints the report of a training by gradients.
+    pub fn report(
+        &self,
+        results: (&Report, &Account),
+        weights: &[(String, f32)],
+        validations: Option<Vec<Value>>,
+    ) {
+        print_report((self.model, self.epochs, self.output.json), results, weights, validations);
+    }
+
+    /// Saves the model with `save`, if a flag names a folder and something was learned. Returns the folder and the
+    /// number of rows.
+    pub fn save(
+        &self,
+        learned: &Learned<'_>,
         save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
     ) -> Result<Saved<'a>, Failure> {
-        let Some(folder) = args.out.as_deref() else { return Ok(Saved(None)) };
-        let learned = (self.examples, self.rows, args.job.job_name.is_none());
-        if !saves::may_save(folder, learned, self.stopped, self.bad_lines)? {
-            return Ok(Saved(None));
+        let Some(folder) = self.output.out.as_deref() else { return Ok(None) };
+        let Learned { examples, rows, stopped, .. } = *learned;
+        if !saves::may_save(folder, (examples, rows, self.is_alone), stopped, learned.bad_lines)? {
+            return Ok(None);
         }
         let notes = Notes {
-            format: self.format,
-            columns: self.columns,
-            counts: input::counts(&args.input),
-            intercept: self.intercept,
-            ended: ended_how(self.stopped, self.examples, self.missing),
+            format: learned.format,
+            columns: learned.columns,
+            counts: input::counts(self.input),
+            crosses: input::crosses(self.input)?,
+            intercept: learned.intercept,
+            ended: ended_how(stopped, examples, learned.missing),
         };
-        Ok(Saved(Some((folder, save(folder, &notes)?))))
+        Ok(Some((folder, save(folder, &notes)?)))
     }
-}
 
-impl Saved<'_> {
     /// Says where the model was saved, and whether the training was stopped early.
-    pub fn print(&self, args: &TrainArgs, stopped: bool) {
+    pub fn print_saved(&self, saved: Saved<'_>, stopped: bool) {
         let early = if stopped { "stopped early, so this is the model so far: " } else { "" };
-        match self.0 {
-            Some((folder, rows)) if !args.json => {
+        match saved {
+            Some((folder, rows)) if !self.output.json => {
                 say!("model        {early}{rows} rows in {}{}", folder.display(), saves::before(folder))
             }
             Some((folder, rows)) => {
                 notice!("gannet: {early}{rows} rows saved in {}{}", folder.display(), saves::before(folder))
             }
-            None if stopped && args.out.is_none() => {
+            None if stopped && self.output.out.is_none() => {
                 notice!("gannet: {early}no --out was given, so no model was saved")
             }
             None => {}

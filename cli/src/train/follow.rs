@@ -1,10 +1,9 @@
 //! Training data that grows: a folder (`--follow`), or a topic of Kafka.
 
 use crate::failure::Failure;
-use crate::flags::{FollowOrder, FormatName, JobName, ModelName, ScaleName, TasksName, TrainArgs};
+use crate::flags::{DataArgs, FollowArgs, FollowOrder, FormatName, TaskArgs};
 use crate::metrics::Metrics;
 use crate::signals;
-use crate::train::lbfgs;
 use gannet::train::{Folder, GrowingSource, LocalTasks, Options, StopFlag, Until};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,98 +19,38 @@ const SAID_AFTER: Duration = Duration::from_secs(1);
 /// What the name of a topic begins with.
 const KAFKA: &str = "kafka://";
 
-/// The topic that DATA names, if it does.
-fn topic(args: &TrainArgs) -> Option<&str> {
-    let named = || args.data.iter().filter_map(|path| path.to_str()).find(|path| path.starts_with(KAFKA));
-    args.follow.topic.as_deref().or_else(named)
-}
-
-/// Refuses flags that do not go with data that grows.
-pub fn check_follow(args: &TrainArgs) -> Result<(), Failure> {
-    let (job, follow) = (&args.job, &args.follow);
-    let topic = topic(args);
-    if follow.follow.is_none() && topic.is_none() {
-        let given = [(follow.until_end, "--until-end"), (follow.until.is_some(), "--until")];
-        return match given.into_iter().find(|(is_given, _)| *is_given) {
-            Some((_, flag)) => {
-                Err(Failure::input(format!("{flag}: works only with --follow or a topic of Kafka")))
-            }
-            None => Ok(()),
-        };
-    }
-    let alone = job.job_name.is_none();
-    let looks_at_all = matches!(args.input.scale, Some(ScaleName::Standard | ScaleName::Minmax));
-    let refused = [
-        (
-            follow.follow.is_some() && !args.data.is_empty(),
-            "DATA: the files of --follow take its place; leave one of them out",
-        ),
-        (args.epochs > 1, "--epochs: data that grows is trained once; leave it out"),
-        (
-            job.data_server.feed.is_some(),
-            "--feed: --follow needs workers that see the folder; leave --feed out",
-        ),
-        (
-            looks_at_all,
-            "--scale: this scaling looks at all data before the training; use --scale log or none",
-        ),
-        (
-            args.model.model == ModelName::Lda,
-            "--model lda: its workers keep their data, which therefore cannot grow; leave --follow out",
-        ),
-        (
-            lbfgs::plan::is_chosen(args)?,
-            "--optimizer lbfgs: it looks at all data in each step; leave --follow out",
-        ),
-        (
-            alone && job.data_dir.is_some(),
-            "--data-dir: one process alone does not keep which files are trained; train in a job: gannet launch",
-        ),
-        (
-            !alone && job.tasks.tasks == TasksName::Off,
-            "--tasks off: the scheduler hands out the files of --follow; leave --tasks out",
-        ),
-    ];
-    match refused.into_iter().find(|(is_so, _)| *is_so) {
-        Some((_, text)) => Err(Failure::input(text)),
-        None => match &follow.follow {
-            Some(folder) if folder.to_str().is_none() => Err(Failure::input(format!(
-                "--follow {}: the path is not UTF-8; rename it",
-                folder.display()
-            ))),
-            _ => topic.map_or(Ok(()), |topic| check_topic(args, topic)),
-        },
+/// Takes the topic of Kafka out of DATA, if it names one. It is no file.
+pub fn take_topic(data: &mut DataArgs) {
+    let is_topic = |path: &PathBuf| path.to_str().is_some_and(|path| path.starts_with(KAFKA));
+    if let Some(at) = data.files.iter().position(is_topic) {
+        data.follow.topic = data.files.remove(at).to_str().map(str::to_owned);
     }
 }
 
-/// Refuses flags that do not go with a topic of Kafka.
-fn check_topic(args: &TrainArgs, topic: &str) -> Result<(), Failure> {
-    let refused = [
-        (args.data.len() > 1, "DATA: one topic of Kafka is trained at a time; leave the rest out"),
-        (
-            args.input.format == FormatName::Auto,
-            "--format: name the format of the messages of a topic, such as --format json",
-        ),
-        (
-            matches!(args.input.format, FormatName::Parquet | FormatName::Arrow),
-            "--format: the messages of a topic are lines; parquet and arrow are formats of files",
-        ),
-        (
-            args.input.format == FormatName::Csv && !args.input.no_header,
-            "--format csv: messages have no header; name the columns with --no-header --columns A,B,..",
-        ),
-    ];
-    match refused.into_iter().find(|(is_so, _)| *is_so) {
-        Some((_, text)) => Err(Failure::input(text)),
-        None => kafka::check(topic),
-    }
+/// Refuses a topic whose messages cannot be read.
+///
+/// # Errors
+/// Its format is not named, or not one of messages; its address is wrong.
+pub fn check_topic(data: &DataArgs) -> Result<(), Failure> {
+    let Some(topic) = &data.follow.topic else { return Ok(()) };
+    let text = match data.input.format {
+        FormatName::Auto => "--format: name the format of the messages of a topic, such as --format json",
+        FormatName::Parquet | FormatName::Arrow => {
+            "--format: the messages of a topic are lines; parquet and arrow are formats of files"
+        }
+        FormatName::Csv if !data.input.no_header => {
+            "--format csv: messages have no header; name the columns with --no-header --columns A,B,.."
+        }
+        _ => return kafka::check(topic),
+    };
+    Err(Failure::input(text))
 }
 
 /// When the training ends.
-fn until(args: &TrainArgs) -> Until {
-    match args.follow.until {
+fn until(follow: &FollowArgs) -> Until {
+    match follow.until {
         Some(time) => Until::Time(time),
-        None if args.follow.until_end => Until::End,
+        None if follow.until_end => Until::End,
         None => Until::Stopped,
     }
 }
@@ -122,37 +61,37 @@ fn clock() -> u64 {
 }
 
 /// The folder, as the flags describe it.
-fn folder(args: &TrainArgs, path: &Path) -> Folder {
-    let by_time = args.follow.follow_order == FollowOrder::Time;
-    let bytes = args.job.tasks.task_bytes.map(|bytes| bytes.as_u64().max(1));
-    Folder::new(path, by_time, until(args), bytes, clock)
+fn folder(follow: &FollowArgs, tasks: &TaskArgs, path: &Path) -> Folder {
+    let by_time = follow.follow_order == FollowOrder::Time;
+    let bytes = tasks.task_bytes.map(|bytes| bytes.as_u64().max(1));
+    Folder::new(path, by_time, until(follow), bytes, clock)
 }
 
 /// The source of the data, if it grows.
 ///
 /// # Errors
 /// The address of a topic is wrong.
-pub fn source(args: &TrainArgs) -> Result<Option<Arc<dyn GrowingSource>>, Failure> {
-    match (&args.follow.follow, &args.follow.topic) {
-        (Some(path), _) => Ok(Some(Arc::new(folder(args, path)))),
-        (None, Some(topic)) => kafka::source(topic, until(args)).map(Some),
+pub fn source(follow: &FollowArgs, tasks: &TaskArgs) -> Result<Option<Arc<dyn GrowingSource>>, Failure> {
+    match (&follow.follow, &follow.topic) {
+        (Some(path), _) => Ok(Some(Arc::new(folder(follow, tasks, path)))),
+        (None, Some(topic)) => kafka::source(topic, until(follow)).map(Some),
         (None, None) => Ok(None),
     }
 }
 
 /// Whether the source has something, so that the training can begin. `None`: it will have nothing.
-fn has_begun(args: &mut TrainArgs, source: &Source, stop: &Arc<AtomicBool>) -> Result<Option<bool>, Failure> {
+fn has_begun(data: &mut DataArgs, source: &Source, stop: &Arc<AtomicBool>) -> Result<Option<bool>, Failure> {
     match source {
         Source::Folder(folder) => match folder.first().map_err(Failure::input)? {
             Some(first) => {
-                args.data = vec![PathBuf::from(first)];
+                data.files = vec![PathBuf::from(first)];
                 Ok(Some(true))
             }
             None => Ok((!folder.is_over()).then_some(false)),
         },
         Source::Topic(topic) => {
             let sample = topic.sample(&StopFlag::from(stop.clone())).map_err(Failure::input)?;
-            let is_over = match until(args) {
+            let is_over = match until(&data.follow) {
                 Until::Stopped => false,
                 Until::End => true,
                 Until::Time(time) => clock() > time,
@@ -170,23 +109,21 @@ enum Source {
 
 /// Waits for the first file or message of a source that grows. It says how the data is read. Returns `false` if a
 /// signal came first.
-pub fn settle(args: &mut TrainArgs) -> Result<bool, Failure> {
-    check_follow(args)?;
-    let topic = topic(args).map(str::to_owned);
-    if topic.is_some() {
-        (args.follow.topic, args.data) = (topic.clone(), Vec::new());
-    }
-    if args.job.job_name == Some(JobName::Ps) {
-        return Ok(true);
-    }
-    let (name, source) = match (&args.follow.follow, &topic) {
-        (Some(path), _) => (format!("--follow {}", path.display()), Source::Folder(folder(args, path))),
-        (None, Some(topic)) => (topic.clone(), Source::Topic(kafka::source(topic, until(args))?)),
+pub fn wait_for_data(data: &mut DataArgs, tasks: &TaskArgs) -> Result<bool, Failure> {
+    let (name, source) = match (&data.follow.follow, &data.follow.topic) {
+        (Some(path), _) => {
+            let name = format!("--follow {}", path.display());
+            if path.to_str().is_none() {
+                return Err(Failure::input(format!("{name}: the path is not UTF-8; rename it")));
+            }
+            (name, Source::Folder(folder(&data.follow, tasks, path)))
+        }
+        (None, Some(topic)) => (topic.clone(), Source::Topic(kafka::source(topic, until(&data.follow))?)),
         (None, None) => return Ok(true),
     };
     let (stop, since, mut said) = (signals::stop_flag()?, Instant::now(), false);
     while !stop.load(Relaxed) {
-        match has_begun(args, &source, &stop)? {
+        match has_begun(data, &source, &stop)? {
             Some(true) => return Ok(true),
             None => return Err(Failure::input(format!("{name}: there is nothing to train until the end"))),
             Some(false) => {}
@@ -200,8 +137,13 @@ pub fn settle(args: &mut TrainArgs) -> Result<bool, Failure> {
 }
 
 /// In one process: the data of `options` comes from the source that grows, if there is one.
-pub fn train_alone(args: &TrainArgs, options: &mut Options, metrics: &Metrics) -> Result<(), Failure> {
-    if let Some(source) = source(args)? {
+pub fn train_alone(
+    data: &DataArgs,
+    tasks: &TaskArgs,
+    options: &mut Options,
+    metrics: &Metrics,
+) -> Result<(), Failure> {
+    if let Some(source) = source(&data.follow, tasks)? {
         tell_lags(metrics, &source);
         options.splits = Some((Arc::new(LocalTasks::new(source)), Vec::new()));
     }

@@ -1,31 +1,33 @@
 //! A training in this process whose rows are in shards: in memory, or in a folder (`--data-dir`).
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
+use crate::flags::{JobArgs, StoreArgs};
 use crate::metrics::Metrics;
 use crate::report::account::Account;
 use crate::runs::alone::{self, LocalRun};
-use crate::runs::settings;
+use crate::runs::settings::local_files;
 use crate::server::store;
 use crate::train::trained::Trained;
-use gannet::runs::RunId;
+use gannet::job::PlanFile;
+use gannet::runs::{RunId, RunSetting};
 use gannet::storage::Store;
 use gannet::train::Options;
 
 /// Trains in a store of this process, as a run if the store has a folder. `train` trains in these tables, saves the
-/// model, prints the report and closes the tables. `learns_batches` as for a worker.
+/// model, prints the report and closes the tables. `settings`: those of the run. `tables`: their names, and which data
+/// is trained again in a run that continues.
 pub fn train_in_store<T: Trained>(
-    args: &TrainArgs,
+    (job, memory): (&JobArgs, &StoreArgs),
     metrics: &Metrics,
     mut options: Options,
-    (tables, learns_batches): (&[&str], bool),
+    settings: impl FnOnce(&[PlanFile], &Options) -> Vec<RunSetting>,
+    tables: (&[&str], &str),
     train: impl FnOnce(Store, &Options, Option<&RunId>, &Account) -> Result<T, Failure>,
 ) -> Result<(), Failure> {
-    let store = store::own_store(args.job.data_dir.as_deref(), &args.memory)?;
+    let store = store::own_store(job.data_dir.as_deref(), memory)?;
     metrics.add_store(&store);
-    let batches = learns_batches.then_some(&options);
-    let settings = || settings::settings(args, &options.data.files, None, batches);
-    let run = alone::alone(args, &store, (settings, &options.data.scale), tables)?;
+    let settings = || -> Result<_, Failure> { Ok(settings(&local_files(&options.data.files)?, &options)) };
+    let run = alone::alone(&job.run, &store, (settings, &options.data.scale), tables)?;
     if let Some(run) = &run {
         run.scale(&mut options.data, options.test.as_mut());
     }

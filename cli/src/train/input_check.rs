@@ -2,10 +2,11 @@
 //! numbers.
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
+use crate::flags::{DataArgs, InputArgs};
 use crate::input;
 use crate::model::warm_start;
 use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey, TrainError};
+use std::path::Path;
 
 /// Lines that are read to find columns that look numeric.
 const LINES_READ: u64 = 1_000;
@@ -17,13 +18,19 @@ fn wrong(error: ReadError) -> Failure {
     TrainError::from(error).into()
 }
 
-/// Checks the training data, and makes the test data be read in the same way. With `prints` it prints the roles of the
-/// columns.
+/// Checks the training data, and makes the test data be read in the same way. `warm`: the model from which the training
+/// starts. With `prints` it prints the roles of the columns.
 ///
 /// # Errors
 /// A file cannot be read, files do not fit together, or flags do not fit them.
-pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: bool) -> Result<(), Failure> {
-    let warm = warm_start::reading(args)?;
+pub fn look(
+    args: &DataArgs,
+    warm: Option<&Path>,
+    data: &mut Data,
+    test: Option<&mut Data>,
+    prints: bool,
+) -> Result<(), Failure> {
+    let warm = warm_start::reading(warm, args)?;
     if let Some((reading, folder)) = &warm {
         reading.labels(data, &args.input, &format!("--warm-start {}", folder.display()))?;
     }
@@ -39,7 +46,7 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: 
     let plain = Data { scale: Default::default(), ..data.clone() };
     let found = Reader::look(&plain).map_err(wrong)?;
     if let Some(found) = &found {
-        fits(args, found, requested)?;
+        fits(&args.input, found, requested)?;
         if let Some((reading, folder)) = &warm {
             warm_start::same_data(args, reading, folder, found)?;
         }
@@ -69,8 +76,8 @@ pub fn look(args: &TrainArgs, data: &mut Data, test: Option<&mut Data>, prints: 
 }
 
 /// Refuses flags that name columns, if the files have none.
-fn fits(args: &TrainArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
-    let (input, file, format) = (&args.input, &found.file, found.format);
+fn fits(input: &InputArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
+    let (file, format) = (&found.file, found.format);
     let named = [&input.categorical, &input.numeric, &input.ignore];
     let names_columns = input.label.is_some() || named.iter().any(|names| !names.is_empty());
     let text = match (&found.columns, requested) {

@@ -11,13 +11,15 @@ use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings;
-use crate::runs::alone;
+use crate::runs::begin::AGAIN_ALONE;
+use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::{ended_early, save_and_report};
+use crate::train::ending::{Results, ended_early};
 use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
+use gannet::job::PlanFile;
 use gannet::table::Admission;
 use gannet::train::models::Objective;
 use gannet::train::{
@@ -29,44 +31,53 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let schema = schema(args)?;
+    let (job, out, warm) = (&args.job, args.output.out.as_deref(), args.lbfgs.warm_start.as_deref());
+    let schema = schema(&args.optimizer, &args.admission, &job.table)?;
     let mut options = options(args, Share::ALL, true)?;
-    preflight(args, &options, &schema)?;
-    options.begin = warm_start::begin(args, std::slice::from_ref(&schema), &Shape::lr())?;
+    preflight(out, &options, &schema)?;
+    options.begin = warm_start::begin(warm, std::slice::from_ref(&schema), &Shape::lr())?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    follow::train_alone(args, &mut options, &metrics)?;
-    let in_shards = args.job.data_dir.is_some() || schema.admission != Admission::All;
+    follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
+    let results = Results::of(args);
+    let display = ProgressDisplay::of(job, args.output.json);
+    let in_shards = job.data_dir.is_some() || schema.admission != Admission::All;
     match in_shards {
         // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
         // faster.
-        true => train_in_store(args, &metrics, options, (&[TABLE], true), |store, options, run, account| {
-            let mut backend = Embedded::open_in(run, &store, &schema, (1, 1))?;
-            let trained = train_and_save(args, options, &mut backend, (&stop, &metrics), account)?;
-            backend.close()?;
-            Ok(trained)
-        }),
+        true => {
+            let settings = |files: &[PlanFile], options: &Options| of_run(args, files, Some(options));
+            let (own, tables) = ((job, &args.memory), (&[TABLE][..], AGAIN_ALONE));
+            train_in_store(own, &metrics, options, settings, tables, |store, options, run, account| {
+                let mut backend = Embedded::open_in(run, &store, &schema, (1, 1))?;
+                let of = (display, &metrics);
+                let trained = train_and_save(results, options, &mut backend, &stop, of, account)?;
+                backend.close()?;
+                Ok(trained)
+            })
+        }
         false => {
             let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
             let mut backend = FlatTable::within(&schema, limit)?;
-            alone::none(&args.job)?;
             let account = Account::default();
-            let trained = train_and_save(args, &options, &mut backend, (&stop, &metrics), &account)?;
+            let of = (display, &metrics);
+            let trained = train_and_save(results, &options, &mut backend, &stop, of, &account)?;
             ended_early(trained.stopped, trained.examples)
         }
     }
 }
 
 fn train_and_save<B: Backend>(
-    args: &TrainArgs,
+    results: Results<'_>,
     options: &Options,
     backend: &mut B,
-    (stop, metrics): (&AtomicBool, &Metrics),
+    stop: &AtomicBool,
+    of: (ProgressDisplay, &Metrics),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut validator = Validator::new(args, options.test.as_ref(), Objective::Click, &|| true);
-    let trained = learn(options, backend, stop, (args, metrics), &mut |_| {}, &mut validator)?;
-    finish(args, backend, &trained, account, validator.into_validations())?;
+    let mut validator = Validator::new(results, options.test.as_ref(), Objective::Click, &|| true);
+    let trained = learn(options, backend, stop, of, &mut |_| {}, &mut validator)?;
+    finish(results, backend, &trained, account, validator.into_validations())?;
     Ok(trained)
 }
 
@@ -75,17 +86,16 @@ pub fn learn<B: Backend>(
     options: &Options,
     backend: &mut B,
     stop: &AtomicBool,
-    (args, metrics): (&TrainArgs, &Metrics),
+    (mut display, metrics): (ProgressDisplay, &Metrics),
     on_progress: &mut dyn FnMut(&Progress),
     validator: &mut Validator<'_>,
 ) -> Result<Report, Failure> {
-    let mut display = ProgressDisplay::of(args);
     let training = Arc::new(Training::new(true));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let mut progress = |p: &Progress| {
         training.progress(p);
-        display.update_lr(p, args.epochs);
+        display.update_lr(p, options.epochs);
         on_progress(p);
     };
     let mut watch = |step: &StepReport<'_>, mut backend: &mut B| validator.step(step, &mut backend);
@@ -93,19 +103,19 @@ pub fn learn<B: Backend>(
     display.finish();
     validator.failed()?;
     let trained = trained?;
-    training.finish(&trained, args.epochs);
+    training.finish(&trained, options.epochs);
     warnings::warn_of_bad_lines(&trained.bad_lines);
     Ok(trained)
 }
 
 /// Saves the model and prints the report.
 pub fn finish<B: Backend>(
-    args: &TrainArgs,
+    results: Results<'_>,
     backend: &mut B,
     trained: &Report,
     account: &Account,
     validations: Option<Vec<Value>>,
 ) -> Result<(), Failure> {
     let save = |folder: &Path, notes: &Notes<'_>| lr::save_lr(folder, backend, notes);
-    save_and_report(args, (trained, account), save, || Ok(Vec::new()), validations)
+    results.save_and_report((trained, account), save, || Ok(Vec::new()), validations)
 }

@@ -5,7 +5,6 @@ use crate::flags::TrainArgs;
 use crate::job::{cache, check, sync, wire};
 use crate::report::account::Account;
 use crate::report::measures::measured;
-use crate::report::training::print_report;
 use crate::report::warnings;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
@@ -31,23 +30,23 @@ const DEPTH: usize = 1;
 pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> {
     let job = &args.job;
     check::check_job(job)?;
-    let schema = options::schema(args)?;
-    let share = share(args);
+    let schema = options::schema(&args.optimizer, &args.admission, &job.table)?;
+    let share = share(job);
     let is_chief = job.task_index == 0 && client.is_none();
-    let mut options = options::options(args, share, may_test(args, is_chief))?;
+    let mut options = options::options(args, share, may_test(job, is_chief))?;
     let push = PushContent::choose(options.push, &schema)?;
     options.push = Some(push);
     let damped = sync::is_damped(job, push)?;
-    let wire = wire::of_training(args, push)?;
+    let wire = wire::of_training(job, push)?;
     if let Some(client) = &client {
         options.data.files = client.files();
     }
     if is_chief {
-        options::preflight(args, &options, &schema)?;
+        options::preflight(args.output.out.as_deref(), &options, &schema)?;
     }
     let reduce = options.reduce.unwrap_or(Reduce::suits(&schema.rule));
     let sync = sync::membership(&job.sync, job.task_index, share.workers, push, reduce);
-    let cache = cache::of_training(args, &schema, push, sync.mode)?;
+    let cache = cache::of_training(job, &schema, push, sync.mode)?;
     if damped && cache.is_some() {
         return Err(Failure::input(
             "--cache-bytes cannot be combined with damped replay, because only the servers know what a damped push \
@@ -93,7 +92,7 @@ impl Learner for LrLearner {
         }
         let table = backend.table();
         if let Some(run) = run
-            && let Some(share) = fixed_share::begin(own.args, run, backend.worker(), &[table])?
+            && let Some(share) = fixed_share::begin(&own.args.job, run, backend.worker(), &[table])?
         {
             backend.train_share(share);
         }
@@ -113,14 +112,14 @@ impl Learner for LrLearner {
     ) -> Result<(Report, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
-        let mut validator = Validator::new(own.args, own.held_out.as_ref(), Objective::Click, &is_chief)
+        let mut validator = Validator::new(own.results(), own.held_out.as_ref(), Objective::Click, &is_chief)
             .on_step(&count_batches);
         let mut report_progress = |p: &Progress| {
             if let Some(in_job) = in_job {
                 in_job.report_progress(p.examples, p.loss, p.seconds);
             }
         };
-        let of = (own.args, &own.metrics);
+        let of = (own.display(), &own.metrics);
         let trained = lr::learn(&own.options, backend, &own.stop, of, &mut report_progress, &mut validator)?;
         Ok((trained, validator.into_validations()))
     }
@@ -157,9 +156,9 @@ impl Learner for LrLearner {
     ) -> Result<(), Failure> {
         if !own.is_chief {
             warnings::warn_of_no_positive(trained.examples);
-            print_report(own.args, (trained, account), &[], None);
+            own.results().report((trained, account), &[], None);
             return Ok(());
         }
-        lr::finish(own.args, backend, trained, account, validations)
+        lr::finish(own.results(), backend, trained, account, validations)
     }
 }

@@ -1,5 +1,6 @@
 //! `gannet train`: in this process, or as one process of a job.
 
+pub mod cache;
 pub mod ending;
 pub mod feed;
 pub mod follow;
@@ -18,38 +19,39 @@ pub mod worker;
 
 use crate::checkpoint::source;
 use crate::failure::{Failure, STOPPED};
-use crate::flags::{JobName, ModelName, TrainArgs};
+use crate::flags::{JobName, ModelName, OptimizerName, TrainArgs};
 use crate::job::backups::Membership;
-use crate::job::{backups, check, end, wire};
-use crate::model::{row_type, warm_start};
+use crate::job::{backups, check, end};
 use crate::server::{Serving, store};
 use crate::train::lr_worker::run_lr_worker;
+use crate::train::places::Process;
 use crate::{launched, server};
 
 /// Runs the command.
 pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
-    if !follow::settle(&mut args)? {
+    let (model, lbfgs) = (args.model.model, args.optimizer.optimizer == Some(OptimizerName::Lbfgs));
+    follow::take_topic(&mut args.data);
+    tasks::settle(&mut args.job, &args.data, model, lbfgs);
+    Process { args: &args, is_launched: launched::is_launched() }.check_places()?;
+    store::check_folders(args.output.out.as_deref(), args.job.data_dir.as_deref())?;
+    if args.job.job_name != Some(JobName::Ps) && !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
         return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
     }
-    tasks::settle(&mut args)?;
-    places::check_places(&args, launched::is_launched())?;
-    let lbfgs = lbfgs::plan::is_chosen(&args)?;
-    warm_start::check_warm_flags(&args, lbfgs)?;
-    wire::check_wire(&args, lbfgs)?;
-    row_type::check_row_type(&args, lbfgs)?;
-    store::check_folders(args.out.as_deref(), args.job.data_dir.as_deref())?;
     match args.job.job_name {
         Some(JobName::Client) => feed::client::client(&mut args),
-        Some(JobName::Worker) if args.job.data_server.feed.is_some() => feed::worker::worker(&mut args),
+        Some(JobName::Worker) if args.job.data_server.feed.is_some() => {
+            let client = feed::worker::connect(&mut args.job, &mut args.data, &mut args.passes)?;
+            run_lr_worker(&args, Some(client))
+        }
         None if lbfgs => lbfgs::embedded(&args),
-        None if args.model.model == ModelName::Lr => lr::embedded(&args),
+        None if model == ModelName::Lr => lr::embedded(&args),
         None => models::embedded::embedded(&args),
         Some(JobName::Ps) => {
             check::check_job(&args.job)?;
             let serving = Serving {
                 listen: args.job.listen.as_deref().unwrap_or_else(|| backups::listens_at(&args.job)),
-                threads: args.threads,
+                threads: args.passes.threads,
                 data_dir: args.job.data_dir.as_deref(),
                 memory: &args.memory,
                 sessions: &args.sessions,
@@ -67,7 +69,7 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
             server::serve(&serving)
         }
         Some(JobName::Worker) if lbfgs => lbfgs::worker(&args),
-        Some(JobName::Worker) if args.model.model == ModelName::Lr => run_lr_worker(&args, None),
+        Some(JobName::Worker) if model == ModelName::Lr => run_lr_worker(&args, None),
         Some(JobName::Worker) => models::worker::worker(&args),
     }
 }

@@ -1,14 +1,157 @@
-//! Where a flag works: in which role of a process, with which model, with which optimizer. A flag that has no effect is
-//! refused, because it is probably a mistake.
+//! Where a flag of `gannet train` means something: in which role of a process, with which model, and with which
+//! optimizer. A flag that means nothing is refused, because it is probably a mistake.
+
+#[cfg(test)]
+#[path = "places_tests.rs"]
+mod tests;
 
 use crate::failure::Failure;
-use crate::flags::{JobName, ModelName, OptimizerName, RUN_FLAGS, TasksName, TrainArgs};
-use crate::job::cache;
-use crate::train::feed::roles;
+use crate::flags::{
+    FormatName, JobArgs, JobName, ModelName, OptimizerName, RUN_FLAGS, ScaleName, ScheduleName, SyncName,
+    TasksName, TrainArgs,
+};
+use crate::model::optimizer::{self, KnownFlag, spelt};
+use crate::train::follow;
 use JobName::{Client, Ps, Worker};
+use clap::ValueEnum;
+use gannet::table::RowType;
+use gannet::worker::WireType;
+
+/// Flags, the processes in which they mean nothing, and why.
+type FlagPlace = (&'static [&'static str], fn(&Process<'_>) -> bool, &'static str);
+
+/// All places. The first row that applies is the error.
+#[rustfmt::skip]
+const PLACES: &[FlagPlace] = &[
+    // Jobs whose data comes from a client.
+    (&["--feed"], |p| matches!(p.role(), None | Some(Ps)), "works only in a worker or the client of a job"),
+    (&["--task-index"], |p| p.is(Client), "a job has one client"),
+    (&["DATA"], |p| p.is_fed(), "with --feed only the client reads the data"),
+    (READING, |p| p.is_fed(), "with --feed the client decides how the data is read"),
+    (&["--task-bytes"], |p| p.is_fed(), "with --feed the client makes the splits"),
+    (&["--test", "--out"], |p| p.is_fed(), "with --feed the client tests and saves"),
+    (&["--scheduler"], |p| p.has_feed(), "the client (--feed) is the job's scheduler"),
+    (&["--data-dir"], |p| p.is_fed(), "works only in the client (the job's state) or a ps (its shards)"),
+    // Data that grows.
+    (&["--until", "--until-end"], |p| !p.grows(), "works only with --follow or a topic of Kafka"),
+    (&["--follow-order"], |p| !p.follows(), "works only with --follow"),
+    (&["--follow"], |p| p.has_topic(), "a topic of Kafka is trained alone"),
+    (&["DATA"], |p| p.has_topic(), "one topic of Kafka is trained at a time, and no files beside it"),
+    (&["DATA"], |p| p.follows(), "the files of --follow take its place"),
+    (&["--feed"], |p| p.grows(), "data that grows needs workers that see it"),
+    (&["--epochs"], |p| p.grows(), "data that grows is trained once"),
+    (&["--cache"], |p| p.grows(), "data that grows is trained once, so there is nothing to keep for later"),
+    (&["--scale"], |p| p.grows() && p.scales_by_all(), "this scaling looks at all data before the training, and data \
+        that grows has no end; --scale log works"),
+    (&["--model lda"], |p| p.grows(), "its workers keep their data, which therefore cannot grow"),
+    (&["--optimizer lbfgs"], |p| p.grows(), "it looks at all data in each step, which therefore cannot grow"),
+    (&["--data-dir"], |p| p.is_alone() && p.grows(), "one process alone does not keep which data it has trained; a \
+        job does: gannet launch"),
+    (&["--tasks off", "--deterministic"], |p| p.grows() && !p.is_alone(), HANDED_OUT),
+    (&["--replicas-to-aggregate"], |p| p.grows() && p.leaves_out_late_workers(), HANDED_OUT),
+    // Roles.
+    (OF_JOBS, |p| p.is_alone(), "works only in a process of a job (--job-name)"),
+    (&["--tls-ca"], |p| p.is(Ps), "works only in a worker; a ps speaks TLS with --tls-cert and --tls-key"),
+    (&["--one-sided"], |p| p.is(Ps), "works only in a worker"),
+    (&["--tls-client-ca"], |p| p.is(Worker), "works only in a ps; a worker trusts servers by --tls-ca"),
+    (&["--memory-limit"], |p| p.is(Worker) || p.is(Client),
+        "works only in a process that has tables; a worker has none"),
+    (&RUN_FLAGS, |p| p.is(Ps), "works only in a worker or a client (--run: also in a ps with --checkpoint, \
+        --coordinator or --exit-with-job)"),
+    (&["--lease", "--on-server-loss", "--replication", "--spare"], |p| p.is(Worker) || p.is(Client),
+        "works only in a ps"),
+    (&["--wire"], |p| p.is(Ps) || p.is(Client), "works only in a worker"),
+    (&["--exit-with-job"], |p| p.is(Worker) || p.is(Client),
+        "works only in a ps: other processes end with their job anyway"),
+    (&["--listen"], |p| p.is(Worker) || p.is(Client),
+        "works only in a ps; workers and clients use --ps-hosts and --feed"),
+    (&["--checkpoint"], |p| p.is(Client), "works only in a ps or a worker"),
+    (&["--data-dir"], |p| p.is(Worker), "works only in a ps or a client; a worker keeps no rows"),
+    (OF_SERVERS, |p| p.is_alone() || p.is(Worker), "works only in a ps or gannet server"),
+    (OF_CACHE, |p| p.pulls_no_rows() || p.is(Client), LR_WORKER),
+    (&["--shards"], |p| p.pulls_no_rows(), LR_WORKER),
+    (OF_CACHE.split_at(1).1, |p| p.has_no_cache(), "works only with a cache (--cache-bytes)"),
+    (&RUN_FLAGS, |p| p.is_alone() && p.args.job.data_dir.is_none(),
+        "works only in a job (--job-name) or with --data-dir"),
+    (&["--scheduler"], |p| p.is_coordinated(), "with --coordinator the owner of the first place is the scheduler"),
+    (&["--feed"], |p| p.is_coordinated(), "with --coordinator the client cannot be the scheduler"),
+    // Optimizers.
+    (&["--history", "--max-iter", "--tolerance", "--data-memory", "--pass-timeout"], |p| !p.is_lbfgs(),
+        "works only with --optimizer lbfgs"),
+    (&["--optimizer lbfgs"], |p| !p.is_lr(), "works only with --model lr"),
+    (&["--warm-start"], |p| p.role().is_some() && !p.is_lbfgs(), "works in one process, or with --optimizer lbfgs: \
+        a job continues from the --data-dir of its servers"),
+    (&["--feed"], |p| p.is_lbfgs() || !p.is_lr(),
+        "works only with --model lr, and not with --optimizer lbfgs; let the workers read the data"),
+    (&["--scale"], |p| p.has_feed(), "the workers of a client cannot read its files before the training; scale the \
+        numbers when you write the files"),
+    (&["--wire", "--row-type"], |p| p.is_lbfgs(), "the vectors and sums of --optimizer lbfgs must stay f32"),
+    (&["--push", "--reduce", "--clip-value", "--clip-norm", "--schedule", "--warmup"], |p| p.is_lbfgs(),
+        "no setting of --optimizer lbfgs, which has --l1, --l2"),
+    (&["--epochs"], |p| p.is_lbfgs(), "L-BFGS has --max-iter"),
+    (&["--batch"], |p| p.is_lbfgs(), "L-BFGS looks at the whole data"),
+    (&["--validate-every"], |p| p.is_lbfgs(), "L-BFGS has no steps of batches; it scores --test at its end"),
+    (&["--save-secs"], |p| p.is_lbfgs(), "L-BFGS saves --out when it has ended"),
+    (ADMISSION, |p| p.is_lbfgs(), "L-BFGS gives every key a row"),
+    (&["--sync", "--issync"], |p| p.is_lbfgs(), "the workers of L-BFGS make each pass together by themselves"),
+    (&["--replicas-to-aggregate"], |p| p.is_lbfgs(), "L-BFGS needs the gradients of all workers"),
+    (&["--damping"], |p| p.is_lbfgs(), "L-BFGS pushes no changes of state"),
+    (&["--worker-timeout"], |p| p.is_lbfgs(), "L-BFGS waits for its workers for --pass-timeout"),
+    (&["--deterministic"], |p| p.is_lbfgs(),
+        "L-BFGS adds sums over rows in the order in which the rows came, which is one of timing"),
+    (&["--tasks", "--task-bytes", "--start-together", "--scheduler"], |p| p.is_lbfgs(),
+        "does not work with L-BFGS, whose workers keep fixed shares of the data in memory"),
+    // Models.
+    (&["--damping"], |p| !p.is_lr(), "works only with --model lr"),
+    (&["--row-type"], |p| matches!(p.model(), ModelName::Lr | ModelName::Linear), "with --model lr and linear a row \
+        has one weight, so nothing would be saved (softmax, fm, deepfm and mf have more)"),
+    (&["--wire", "--row-type"], |p| p.is_lda(),
+        "the counts of words of --model lda are added up, and must stay exact"),
+    (&["--warm-start"], |p| p.is_lda(),
+        "--model lda counts topics of words in its documents, and a saved model does not have those counts"),
+    (&["--continue"], |p| p.is_lda(), "does not work with --model lda, because no worker knows the topics of the \
+        words that are already counted; --fresh samples all documents again"),
+    (&["--optimizer", "--alpha", "--push", "--test", "--save-secs", "--checkpoint"], |p| p.is_lda(), GRADIENTS),
+    (ADMISSION, |p| p.is_lda(), GRADIENTS),
+    (&["--tasks"], |p| p.is_lda(), "does not work with --model lda, whose workers keep the topics of their words: \
+        each worker takes a fixed share"),
+    (&["--scheduler", "--task-bytes", "--start-together"], |p| p.has_fixed_share(),
+        "works only with --tasks on"),
+];
+
+const HANDED_OUT: &str =
+    "the scheduler hands out data that grows (--follow, topics of Kafka) to the worker that asks first";
+
+const LR_WORKER: &str = "works only in a worker of a job with --model lr, and not with --optimizer lbfgs";
+
+const GRADIENTS: &str = "a setting of models that learn by gradients; --model lda counts";
+
+const ADMISSION: &[&str] = &["--admit-count", "--admit-probability"];
+
+const OF_CACHE: &[&str] =
+    &["--cache-bytes", "--cache-use", "--cache-staleness", "--sync-rows", "--active-pull"];
+
+/// How the data is read.
+const READING: &[&str] = &[
+    "--format",
+    "--label",
+    "--categorical",
+    "--numeric",
+    "--ignore",
+    "--offset",
+    "--cross",
+    "--quadratic",
+    "--cubic",
+    "--delimiter",
+    "--no-header",
+    "--criteo-counts",
+    "--positive",
+    "--skip-bad-lines",
+    "--no-intercept",
+];
 
 /// Flags that only processes of a job have.
-const OF_JOBS: [&str; 19] = [
+const OF_JOBS: &[&str] = &[
     "--one-sided",
     "--wire",
     "--damping",
@@ -30,28 +173,8 @@ const OF_JOBS: [&str; 19] = [
     "--worker-timeout",
 ];
 
-/// Flags, the roles in which they do not work, and where they do.
-const OF_ROLES: [(&[&str], &[JobName], &str); 12] = [
-    (&["--tls-ca"], &[Ps], "a worker; a ps speaks TLS with --tls-cert and --tls-key"),
-    (&["--tls-name"], &[Ps], "a worker"),
-    (&["--tls-client-ca"], &[Worker], "a ps; a worker trusts servers by --tls-ca"),
-    (&["--memory-limit"], &[Worker, Client], "a process that has tables; a worker has none"),
-    (
-        &RUN_FLAGS,
-        &[Ps],
-        "a worker or a client (--run: also in a ps with --checkpoint, --coordinator or --exit-with-job)",
-    ),
-    (&["--lease", "--on-server-loss", "--replication", "--spare"], &[Worker, Client], "a ps"),
-    (&["--one-sided"], &[Ps], "a worker"),
-    (&["--wire"], &[Ps, Client], "a worker"),
-    (&["--exit-with-job"], &[Worker, Client], "a ps: other processes end with their job anyway"),
-    (&["--listen"], &[Worker, Client], "a ps; workers and clients use --ps-hosts and --feed"),
-    (&["--checkpoint"], &[Client], "a ps or a worker"),
-    (&["--data-dir"], &[Worker], "a ps or a client; a worker keeps no rows"),
-];
-
 /// Flags of a process that other processes connect to.
-const OF_SERVERS: [&str; 6] = [
+const OF_SERVERS: &[&str] = &[
     "--sessions-max",
     "--session-silence",
     "--session-memory",
@@ -60,126 +183,206 @@ const OF_SERVERS: [&str; 6] = [
     "--credit-requests",
 ];
 
-/// Settings of models, and the models that have them.
-const OF_MODELS: [(&str, &[ModelName]); 9] = {
-    use ModelName::{Deepfm, Fm, Lda, Mf, Softmax};
-    [
-        ("--classes", &[Softmax]),
-        ("--factors", &[Fm, Deepfm, Mf]),
-        ("--deviation", &[Fm, Deepfm, Mf]),
-        ("--hidden", &[Deepfm]),
-        ("--topics", &[Lda]),
-        ("--document-prior", &[Lda]),
-        ("--word-prior", &[Lda]),
-        ("--vocabulary", &[Lda]),
-        ("--seed", &[Fm, Deepfm, Mf, Lda]),
-    ]
-};
-
-/// Settings of `--optimizer lbfgs`.
-const OF_LBFGS: [&str; 5] = ["--history", "--max-iter", "--tolerance", "--data-memory", "--pass-timeout"];
-
-/// Refuses flags that have no effect in this process. `is_launched`: all processes of the job have the same flags, so
-/// flags of the other role are none.
-pub fn check_places(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
-    let job = &args.job;
-    roles::check_role(args)?;
-    if args.data.is_empty()
-        && !args.follow.grows()
-        && job.job_name != Some(Ps)
-        && job.data_server.feed.is_none()
-    {
-        let text = "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input";
-        return Err(Failure::input(text));
-    }
-    if !(is_launched && job.job_name == Some(Ps)) {
-        check_role(args, is_launched)?;
-    }
-    check_model(args)?;
-    match job.typed.first_of(&OF_LBFGS) {
-        Some(flag) if args.optimizer.optimizer != Some(OptimizerName::Lbfgs) => {
-            Err(Failure::input(format!("{flag}: works only with --optimizer lbfgs")))
-        }
-        _ => Ok(()),
+/// The settings of a model.
+fn of_model(model: ModelName) -> Vec<&'static str> {
+    match model {
+        ModelName::Lr | ModelName::Linear => vec![],
+        ModelName::Softmax => vec!["--classes"],
+        ModelName::Fm | ModelName::Mf => vec!["--factors", "--deviation", "--seed"],
+        ModelName::Deepfm => vec!["--factors", "--deviation", "--hidden", "--seed"],
+        ModelName::Lda => vec!["--topics", "--document-prior", "--word-prior", "--vocabulary", "--seed"],
     }
 }
 
-/// Whether a flag was given and means something here.
-fn is_given(args: &TrainArgs, flag: &str) -> bool {
-    let job = &args.job;
-    // A ps with backups, or one that asks for the end of its run, is also a client of other servers. It must know
-    // whose checkpoints it restores, whose rows it keeps in a job with a coordinator, and with which run it ends.
-    let joins = job.job_name == Some(Ps) && (job.backups.coordinator.is_some() || job.exit_with_job);
-    let means_something = match flag {
-        "--tls-ca" | "--tls-name" => !joins,
-        "--run" => !joins && (job.job_name != Some(Ps) || job.checkpoint.checkpoint.is_none()),
-        // These hold without a job, too.
-        "--issync" => job.sync.issync == Some(1),
-        "--tasks" => job.tasks.tasks != TasksName::Auto,
-        "--cache-bytes" => job.cache.cache_bytes.is_some_and(|bytes| bytes.as_u64() > 0),
-        _ => true,
-    };
-    means_something && job.typed.has(flag)
+/// A process, whose role, model and optimizer decide which flags mean something.
+pub struct Process<'a> {
+    pub args: &'a TrainArgs,
+    /// Whether all processes of the job have the same flags, so that those of the other roles are none.
+    pub is_launched: bool,
 }
 
-fn check_role(args: &TrainArgs, is_launched: bool) -> Result<(), Failure> {
-    let job = &args.job;
-    let given = |flags: &[&'static str]| flags.iter().find(|flag| is_given(args, flag)).copied();
-    let works_only_in =
-        |flag: &str, whose: &str| Err(Failure::input(format!("{flag}: works only in {whose}")));
-    let Some(role) = job.job_name else {
-        return match (given(&OF_JOBS), given(&OF_SERVERS)) {
-            (Some("--issync"), _) => {
-                works_only_in(&format!("--issync {}", job.typed.issync), "a process of a job (--job-name)")
+impl Process<'_> {
+    /// Refuses flags that mean nothing in this process.
+    ///
+    /// # Errors
+    /// The flag, why it means nothing here, and what to do.
+    pub fn check_places(&self) -> Result<(), Failure> {
+        self.check_missing()?;
+        for (flags, means_nothing, why) in PLACES {
+            if let Some(flag) = flags.iter().find(|flag| self.is_given(flag)).filter(|_| means_nothing(self))
+            {
+                return Err(self.refuse(flag, why));
             }
-            (Some(flag), _) => works_only_in(flag, "a process of a job (--job-name)"),
-            (None, Some(flag)) => works_only_in(flag, "a ps or gannet server"),
-            (None, None) => check_lr(args),
+        }
+        let (own, model) = (&self.args.optimizer, self.model());
+        self.check_settings("--model", model, of_model)?;
+        let names = |known: &'static [KnownFlag]| -> Vec<&'static str> {
+            known.iter().map(|(flag, _)| *flag).collect()
         };
-    };
-    if !is_launched {
-        let misplaced = OF_ROLES.iter().filter(|(_, not_in, _)| not_in.contains(&role));
-        if let Some((flag, whose)) =
-            misplaced.filter_map(|(flags, _, whose)| given(flags).zip(Some(whose))).next()
-        {
-            return works_only_in(flag, whose);
+        if !self.is_lda() {
+            let default = if self.is_lr() { OptimizerName::Ftrl } else { OptimizerName::Adagrad };
+            let chosen = own.optimizer.unwrap_or(default);
+            self.check_settings("--optimizer", chosen, |chosen| names(optimizer::settings(chosen)))?;
         }
-        if let Some(flag) = given(&OF_SERVERS).filter(|_| role == Worker) {
-            return works_only_in(flag, "a ps or gannet server");
+        let schedule = own.schedule.schedule.unwrap_or(ScheduleName::Constant);
+        self.check_settings("--schedule", schedule, |schedule| names(optimizer::decays(schedule)))?;
+        follow::check_topic(&self.args.data)
+    }
+
+    fn role(&self) -> Option<JobName> {
+        self.args.job.job_name
+    }
+
+    fn model(&self) -> ModelName {
+        self.args.model.model
+    }
+
+    /// Whether it has this role, and flags of its own.
+    fn is(&self, role: JobName) -> bool {
+        self.role() == Some(role) && !self.is_launched
+    }
+
+    fn is_alone(&self) -> bool {
+        self.role().is_none()
+    }
+
+    fn has_feed(&self) -> bool {
+        self.args.job.data_server.feed.is_some()
+    }
+
+    /// Whether it is a worker whose data comes from a client.
+    fn is_fed(&self) -> bool {
+        self.has_feed() && self.role() == Some(Worker)
+    }
+
+    fn has_fixed_share(&self) -> bool {
+        self.role() == Some(Worker) && !self.has_feed() && self.args.job.tasks.tasks == TasksName::Off
+    }
+
+    fn grows(&self) -> bool {
+        self.args.data.follow.grows()
+    }
+
+    fn follows(&self) -> bool {
+        self.args.data.follow.follow.is_some()
+    }
+
+    fn has_topic(&self) -> bool {
+        self.args.data.follow.topic.is_some()
+    }
+
+    fn scales_by_all(&self) -> bool {
+        matches!(self.args.data.input.scale, Some(ScaleName::Standard | ScaleName::Minmax))
+    }
+
+    fn leaves_out_late_workers(&self) -> bool {
+        let JobArgs { sync, worker_hosts, .. } = &self.args.job;
+        sync.replicas_to_aggregate.is_some_and(|number| number < worker_hosts.len() as u32)
+    }
+
+    fn is_lr(&self) -> bool {
+        self.model() == ModelName::Lr
+    }
+
+    fn is_lda(&self) -> bool {
+        self.model() == ModelName::Lda
+    }
+
+    fn is_lbfgs(&self) -> bool {
+        self.args.optimizer.optimizer == Some(OptimizerName::Lbfgs)
+    }
+
+    fn is_coordinated(&self) -> bool {
+        self.args.job.backups.coordinator.is_some()
+    }
+
+    fn has_no_cache(&self) -> bool {
+        self.args.job.cache.cache_bytes.is_none_or(|bytes| bytes.as_u64() == 0)
+    }
+
+    /// Whether it is no process of a job that pulls rows of logistic regression and pushes changes to them.
+    fn pulls_no_rows(&self) -> bool {
+        match self.role() {
+            None => true,
+            Some(Ps) => !self.is_launched,
+            Some(Worker | Client) => !self.is_lr() || self.is_lbfgs(),
         }
     }
-    check_lr(args)
-}
 
-/// Refuses flags of the workers of logistic regression elsewhere.
-fn check_lr(args: &TrainArgs) -> Result<(), Failure> {
-    let role = args.job.job_name;
-    let shards = ["--shards"].into_iter().filter(|_| role != Some(Client));
-    let mut flags = cache::FLAGS.into_iter().chain(shards);
-    match flags.find(|flag| is_given(args, flag)) {
-        Some(flag) if role != Some(Worker) || !cache::learns_so(args) => Err(Failure::input(format!(
-            "{flag} works only in a worker of a job with --model lr, and not with --optimizer lbfgs"
-        ))),
-        _ => Ok(()),
+    /// Refuses a process without what it needs.
+    fn check_missing(&self) -> Result<(), Failure> {
+        let (client, feed) = (self.role() == Some(Client), self.has_feed());
+        let text = match self.args.data.files.is_empty() && !self.grows() {
+            _ if client && !feed => {
+                "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers"
+            }
+            true if client => {
+                "--job-name client: DATA is missing: name the files that the client sends to the workers"
+            }
+            true if self.role() != Some(Ps) && !feed => {
+                "DATA is missing: name the files to train on, such as `gannet train clicks.svm`; - is standard input"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::input(text))
     }
-}
 
-/// Refuses settings that the model does not have.
-fn check_model(args: &TrainArgs) -> Result<(), Failure> {
-    let name = |model: &ModelName| format!("{model:?}").to_lowercase();
-    let model = &args.model.model;
-    let mut misplaced =
-        OF_MODELS.iter().filter(|(flag, models)| is_given(args, flag) && !models.contains(model));
-    if let Some((flag, models)) = misplaced.next() {
-        let whose: Vec<String> = models.iter().map(name).collect();
-        return Err(Failure::input(format!(
-            "{flag} is no setting of --model {}; it belongs to {}",
-            name(model),
-            whose.join(", ")
-        )));
+    /// Refuses a setting that a choice does not have, and says which choices have it.
+    fn check_settings<T: ValueEnum + Copy>(
+        &self,
+        of: &str,
+        chosen: T,
+        settings: impl Fn(T) -> Vec<&'static str>,
+    ) -> Result<(), Failure> {
+        let has = settings(chosen);
+        let mut all = T::value_variants().iter().flat_map(|choice| settings(*choice));
+        let Some(flag) = all.find(|flag| self.is_given(flag) && !has.contains(flag)) else { return Ok(()) };
+        let takes = if has.is_empty() { "none".into() } else { has.join(", ") };
+        let others =
+            T::value_variants().iter().filter(|choice| settings(**choice).contains(&flag)).map(spelt);
+        let (chosen, others) = (spelt(&chosen), others.collect::<Vec<_>>().join(", "));
+        let why = format!("no setting of {of} {chosen}, which has {takes}; it belongs to {others}");
+        Err(self.refuse(flag, &why))
     }
-    if let Some(x) = args.model.deviation.filter(|x| !(x.is_finite() && *x >= 0.0)) {
-        return Err(Failure::input(format!("--deviation {x}: a finite number from 0 is needed")));
+
+    fn refuse(&self, flag: &str, why: &str) -> Failure {
+        let (in_job, tasks) = (self.role().is_some(), &self.args.job.tasks.tasks);
+        let shown = match flag {
+            "DATA" if self.has_topic() => self.args.data.files[0].display().to_string(),
+            "--issync" => format!("--issync {}", self.args.job.typed.issync),
+            "--tasks" if in_job => format!("--tasks {}", spelt(tasks)),
+            _ => flag.to_owned(),
+        };
+        Failure::input(format!("{shown}: {why}; leave it out"))
     }
-    Ok(())
+
+    /// Whether a flag was given, with a value that asks for something.
+    fn is_given(&self, flag: &str) -> bool {
+        let (args, job, role) = (self.args, &self.args.job, self.role());
+        // A ps with backups, or one that asks for the end of its run, is also a client of other servers. It must know
+        // whose checkpoints it restores, whose rows it keeps in a job with a coordinator, and with which run it ends.
+        let joins = role == Some(Ps) && (job.backups.coordinator.is_some() || job.exit_with_job);
+        let asks_for_nothing = match flag {
+            "DATA" => return !args.data.files.is_empty(),
+            "--optimizer lbfgs" => return self.is_lbfgs(),
+            "--model lda" => return self.is_lda(),
+            "--tasks off" => return job.tasks.tasks == TasksName::Off,
+            "--tls-ca" => joins,
+            "--run" => joins || (role == Some(Ps) && job.checkpoint.checkpoint.is_some()),
+            "--task-index" => role == Some(Client) && job.task_index == 0,
+            "--issync" => job.sync.issync != Some(1),
+            "--sync" => role.is_some() && job.sync.sync == Some(SyncName::Asp),
+            "--tasks" => {
+                job.tasks.tasks != TasksName::On && (role.is_some() || job.tasks.tasks == TasksName::Auto)
+            }
+            "--cache-bytes" => self.has_no_cache(),
+            "--wire" => (self.is_launched || role == Some(Worker)) && job.wire.choice() == WireType::F32,
+            "--row-type" => args.row_type.choice() == RowType::F32,
+            "--epochs" => args.passes.epochs == 1,
+            "--format" => args.data.input.format == FormatName::Auto,
+            "--skip-bad-lines" => args.data.input.skip_bad_lines == 0,
+            _ => false,
+        };
+        !asks_for_nothing && job.typed.has(flag)
+    }
 }

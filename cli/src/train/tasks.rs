@@ -2,7 +2,7 @@
 //! leaves.
 
 use crate::failure::{Failure, INPUT, PEER, STOPPED};
-use crate::flags::{JobArgs, JobName, ModelName, OptimizerName, TasksName, TrainArgs};
+use crate::flags::{DataArgs, JobArgs, JobName, ModelName, TasksName};
 use crate::input;
 use crate::job::connection::WorkerConnection;
 use crate::job::servers::named_scheduler;
@@ -38,44 +38,33 @@ pub struct InJob {
     answer: JobAnswer,
 }
 
-/// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
-///
-/// # Errors
-/// The data grows, and a scheduler cannot hand it out.
-pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
-    let job = &args.job;
+/// Decides what `--tasks auto` means for a worker that reads the data itself, and says so. Data that grows is always
+/// handed out; what does not go with that is refused.
+pub fn settle(job: &mut JobArgs, data: &DataArgs, model: ModelName, lbfgs: bool) {
     let of_it = job.job_name == Some(JobName::Worker) && job.data_server.feed.is_none();
     if !of_it || job.tasks.tasks != TasksName::Auto {
-        return Ok(());
+        return;
     }
-    let why_not = why_not(args);
-    if let (Some(why), true) = (why_not, args.follow.grows()) {
-        let text = format!("--follow: the scheduler hands out the files, which it cannot because of {why}");
-        return Err(Failure::input(text));
-    }
-    args.job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
+    let why_not = if data.follow.grows() { None } else { why_not(job, data, model, lbfgs) };
+    job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
     match why_not {
         None => tracing::info!("the scheduler hands out the data in splits (--tasks auto)"),
         Some(why) => {
             notice!("gannet: each worker takes a fixed share of the data (--tasks auto), because of {why}");
         }
     }
-    Ok(())
 }
 
 /// The reason why a scheduler cannot hand out the data.
-fn why_not(args: &TrainArgs) -> Option<&'static str> {
-    let (job, workers) = (&args.job, args.job.worker_hosts.len() as u32);
+fn why_not(job: &JobArgs, data: &DataArgs, model: ModelName, lbfgs: bool) -> Option<&'static str> {
+    let workers = job.worker_hosts.len() as u32;
     let read_once = || {
-        let data = input::data(&args.data, &args.input, !args.no_intercept);
+        let data = input::data(&data.files, &data.input, !data.no_intercept);
         data.is_ok_and(|data| data.must_be_files("--tasks").is_err())
     };
     let reasons = [
-        (args.model.model == ModelName::Lda, "--model lda, whose workers keep the topics of their words"),
-        (
-            args.optimizer.optimizer == Some(OptimizerName::Lbfgs),
-            "--optimizer lbfgs, whose workers keep their data",
-        ),
+        (model == ModelName::Lda, "--model lda, whose workers keep the topics of their words"),
+        (lbfgs, "--optimizer lbfgs, whose workers keep their data"),
         (job.sync.deterministic, "--deterministic"),
         (job.sync.replicas_to_aggregate.is_some_and(|k| k < workers), "--replicas-to-aggregate"),
         (workers > JOB_WORKERS_MAX, "the number of workers"),
@@ -85,31 +74,21 @@ fn why_not(args: &TrainArgs) -> Option<&'static str> {
 }
 
 /// Whether a scheduler hands out the job's data.
-pub fn are_wanted(args: &TrainArgs, options: &Options) -> Result<bool, Failure> {
-    let job = &args.job;
+pub fn are_wanted(job: &JobArgs, options: &Options) -> Result<bool, Failure> {
     let on = job.tasks.tasks == TasksName::On;
     if on {
         options.data.must_be_files("--tasks").map_err(|error| Failure::input(error.to_string()))?;
-    }
-    let flags = [
-        (job.tasks.scheduler.is_some(), "--scheduler"),
-        (job.tasks.task_bytes.is_some(), "--task-bytes"),
-        (job.tasks.start_together, "--start-together"),
-    ];
-    if let (false, Some((_, flag))) = (on, flags.iter().find(|(is_given, _)| *is_given)) {
-        return Err(Failure::input(format!("{flag}: works only with --tasks on")));
     }
     Ok(on)
 }
 
 /// The plan on which all workers must agree.
 pub fn plan(
-    args: &TrainArgs,
+    job: &JobArgs,
     options: &Options,
     files: Vec<PlanFile>,
     settings: &[RunSetting],
 ) -> Result<JobPlan, Failure> {
-    let TrainArgs { job, .. } = args;
     // The least timeout that a scheduler and its workers can keep.
     let timeout = sync::timeout(&job.sync).max(Duration::from_millis(100));
     let workers = job.worker_hosts.len() as u32;
@@ -125,7 +104,7 @@ pub fn plan(
         files,
         task_bytes,
         batch: options.batch as u32,
-        epochs: args.epochs,
+        epochs: options.epochs,
         worker_timeout_ms: timeout.as_millis() as u64,
         settings: named.into_iter().chain(compared.map(in_words)).collect(),
     };
@@ -140,26 +119,26 @@ fn in_words(setting: &RunSetting) -> String {
 
 /// Joins the job that trains these tables. Afterwards the data of `options` comes in splits from the scheduler.
 pub fn join(
-    args: &TrainArgs,
+    (job, data, metrics): (&JobArgs, &DataArgs, &Metrics),
     options: &mut Options,
     schemas: &[Schema],
     line: &WorkerConnection,
     client: Option<DataClient>,
-    (settings, run, metrics): (&[RunSetting], &InRun, &Metrics),
+    (settings, run): (&[RunSetting], &InRun),
 ) -> Result<InJob, Failure> {
-    let (job, net, config) = (&args.job, &line.net, &line.config);
+    let (net, config) = (&line.net, &line.config);
     let (plan, fingerprints) = match &client {
         Some(client) => {
             let plan = JobPlan {
                 task_bytes: client.plan().task_bytes,
-                ..plan(args, options, client.plan().files.clone(), settings)?
+                ..plan(job, options, client.plan().files.clone(), settings)?
             };
             (plan, client.fingerprints())
         }
         None => {
-            let grows = args.follow.grows();
+            let grows = data.follow.grows();
             let fingerprints = if grows { Vec::new() } else { fingerprints(options)? };
-            (plan(args, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
+            (plan(job, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
     };
     // The server that keeps the run's registry keeps the state of its job, too, at whatever address it is.
@@ -183,7 +162,7 @@ pub fn join(
     let heartbeat = Heartbeat::begin(run.client(), client_of_job, fence, line.counters.clone())
         .map_err(|error| Failure::new(crate::failure::SYSTEM, error.to_string()))?;
     let is_remote = client.is_some();
-    let source = follow::source(args)?;
+    let source = follow::source(&data.follow, &job.tasks)?;
     if let Some(source) = &source {
         follow::tell_lags(metrics, source);
     }

@@ -1,12 +1,11 @@
 //! `--validate-every` and `--save-secs`: validates and saves between the steps of a training.
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
-use crate::input;
 use crate::model::lr;
 use crate::model::notes::Notes;
 use crate::report::measures::put_quality;
 use crate::report::numbers::Numbers;
+use crate::train::ending::Results;
 use gannet::train::models::{Measured, Objective};
 use gannet::train::{Backend, Data, ReadError, StepReport, TrainError, evaluate};
 use serde_json::Value;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Validates and saves between the steps of a training.
 pub struct Validator<'a> {
-    args: &'a TrainArgs,
+    results: Results<'a>,
     test: Option<Data>,
     /// Whether this process validates and saves. It is called when either is due.
     chief: &'a dyn Fn() -> bool,
@@ -50,9 +49,9 @@ impl<B: Backend> ModelInTraining for &mut B {
 }
 
 impl<'a> Validator<'a> {
-    /// For a training with these arguments. `test` is the data to score.
+    /// For a training with these results. `test` is the data to score.
     pub fn new(
-        args: &'a TrainArgs,
+        results: Results<'a>,
         test: Option<&Data>,
         task: Objective,
         chief: &'a dyn Fn() -> bool,
@@ -60,7 +59,7 @@ impl<'a> Validator<'a> {
         let (before, saved) = ((0.0, 0.0), Instant::now());
         let test = test.cloned();
         let (validations, failure, on_step) = (Vec::new(), None, None);
-        Validator { args, test, chief, task, before, saved, validations, failure, on_step }
+        Validator { results, test, chief, task, before, saved, validations, failure, on_step }
     }
 
     /// Sets a function that receives the number of each step.
@@ -73,7 +72,7 @@ impl<'a> Validator<'a> {
         if let Some(on_step) = self.on_step {
             on_step(step.number);
         }
-        let of = &self.args.watch;
+        let of = &self.results.output.watch;
         let validates = of.validate_every.is_some_and(|every| step.number.is_multiple_of(every));
         let saves = of.save_secs.is_some_and(|seconds| self.saved.elapsed() >= Duration::from_secs(seconds));
         if !(validates || saves) {
@@ -116,18 +115,18 @@ impl<'a> Validator<'a> {
             report.words("no example has a label");
         }
         self.validations.push(report.object());
-        if !self.args.json {
+        if !self.results.output.json {
             report.print(false);
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn save(&mut self, step: &StepReport<'_>, model: &mut dyn ModelInTraining) -> Result<(), Failure> {
-        let Some(folder) = &self.args.out else { return Ok(()) };
-        let counts = input::counts(&self.args.input);
-        let intercept = !self.args.no_intercept;
+        let Results { output, input, intercept, .. } = self.results;
+        let (counts, crosses) = (crate::input::counts(input), crate::input::crosses(input)?);
+        let Some(folder) = &output.out else { return Ok(()) };
         let ended = Some(format!("it was saved in the middle of it, after step {}", step.number));
-        let notes = Notes { format: step.format, columns: step.columns, counts, intercept, ended };
+        let notes = Notes { format: step.format, columns: step.columns, counts, crosses, intercept, ended };
         let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
         // Counted from the end of the save, so that slow saves leave time for training.
@@ -142,6 +141,6 @@ impl<'a> Validator<'a> {
 
     /// All validations, if they were requested.
     pub fn into_validations(self) -> Option<Vec<Value>> {
-        self.args.watch.validate_every.map(|_| self.validations)
+        self.results.output.watch.validate_every.map(|_| self.validations)
     }
 }

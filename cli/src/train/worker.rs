@@ -3,17 +3,20 @@
 
 use crate::checkpoint::saver::CheckpointSaver;
 use crate::failure::Failure;
-use crate::flags::{TasksName, TrainArgs};
+use crate::flags::{JobArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use crate::job::connection;
 use crate::metrics::Metrics;
 use crate::report::account::Account;
+use crate::report::progress::ProgressDisplay;
+use crate::runs::begin::{AGAIN_ALONE, AGAIN_IN_A_JOB};
 use crate::runs::in_run::{self, InRun};
 use crate::runs::{fixed_share, settings};
 use crate::signals;
-use crate::train::ending::learned_something;
+use crate::train::ending::{Results, learned_something};
 use crate::train::feed::data_client::DataClient;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
+use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
 use gannet::table::TableId;
 use gannet::train::{Data, Options, Share};
@@ -99,13 +102,13 @@ pub trait Learner {
 }
 
 /// The share of the data that the flags give to this worker.
-pub fn share(args: &TrainArgs) -> Share {
-    Share { worker: args.job.task_index, workers: args.job.worker_hosts.len() as u32 }
+pub fn share(job: &JobArgs) -> Share {
+    Share { worker: job.task_index, workers: job.worker_hosts.len() as u32 }
 }
 
 /// Whether this worker may test: it is the chief, or a scheduler may choose it.
-pub fn may_test(args: &TrainArgs, is_chief: bool) -> bool {
-    is_chief || args.job.tasks.tasks == TasksName::On
+pub fn may_test(job: &JobArgs, is_chief: bool) -> bool {
+    is_chief || job.tasks.tasks == TasksName::On
 }
 
 impl<'a> JobWorker<'a> {
@@ -123,31 +126,38 @@ impl<'a> JobWorker<'a> {
         Ok(JobWorker { args, options, held_out, sync, is_chief, incarnation, fixed_shares, stop, metrics })
     }
 
+    /// Where its results go.
+    pub fn results(&self) -> Results<'a> {
+        Results::of(self.args)
+    }
+
+    /// A display of its progress.
+    pub fn display(&self) -> ProgressDisplay {
+        ProgressDisplay::of(&self.args.job, self.args.output.json)
+    }
+
     /// Runs the worker. With `client` its data comes from a client, which then evaluates and saves.
     pub fn run<L: Learner>(mut self, mut learner: L, client: Option<DataClient>) -> Result<(), Failure> {
         let (args, job) = (self.args, &self.args.job);
-        let scheduled = tasks::are_wanted(args, &self.options)?;
+        let scheduled = tasks::are_wanted(job, &self.options)?;
         let mut line = match &client {
             Some(client) => client.line(),
             None => connection::line(job, Some(&self.metrics))?,
         };
-        let files = client.as_ref().map(|client| &client.plan().files[..]);
         self.incarnation = line.config.incarnation;
-        let batches = L::LEARNS_BATCHES.then_some(&self.options);
-        let settings = settings::settings(args, &self.options.data.files, files, batches)?;
+        let settings = self.settings(client.as_ref(), L::LEARNS_BATCHES)?;
         let schemas = learner.schemas();
         let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
         let of_run = (settings.clone(), &self.options.data.scale);
-        let joined = in_run::join(args, &mut line, of_run, &names, job.task_index)?;
+        let joined =
+            in_run::join(job, args.output.json, &mut line, of_run, &names, (job.task_index, self.again()))?;
         let Some(run) = joined else { return Ok(()) };
         run.scale(&mut self.options.data, self.held_out.as_mut());
         // The worker joins the job before it connects: a second process with this index is refused before it can
         // replace the first one at the servers.
+        let of_job = (job, &args.data, &self.metrics);
         let in_job = match scheduled {
-            true => {
-                let of_job = (&settings[..], &run, &self.metrics);
-                Some(tasks::join(args, &mut self.options, &schemas, &line, client, of_job)?)
-            }
+            true => Some(tasks::join(of_job, &mut self.options, &schemas, &line, client, (&settings, &run))?),
             false => None,
         };
         if let Some(in_job) = &in_job {
@@ -165,7 +175,12 @@ impl<'a> JobWorker<'a> {
         if let Some(in_job) = &in_job {
             in_job.start_together(job, &self.stop)?;
         }
-        let saver = CheckpointSaver::start(args, &line, if L::BATCHES_PUSH_TO_ALL { &names } else { &[] })?;
+        let saver = CheckpointSaver::start(
+            job,
+            &args.data,
+            &line,
+            if L::BATCHES_PUSH_TO_ALL { &names } else { &[] },
+        )?;
         let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
         let (mut trained, validations) = trained.map_err(|failure| match &in_job {
             Some(in_job) => in_job.failed(failure),
@@ -190,7 +205,34 @@ impl<'a> JobWorker<'a> {
         if let Some(bad_lines) = bad_lines.filter(|_| !scheduled && account.batches_before == 0) {
             learned_something(examples, bad_lines)?;
         }
-        run.ended(&account, args.out.as_deref().filter(|_| self.is_chief))
+        run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// The settings of the run.
+    fn settings(
+        &self,
+        client: Option<&DataClient>,
+        learns_batches: bool,
+    ) -> Result<Vec<RunSetting>, Failure> {
+        let files = match client {
+            Some(client) => client.plan().files.clone(),
+            None => settings::local_files(&self.options.data.files)?,
+        };
+        Ok(settings::of_run(self.args, &files, learns_batches.then_some(&self.options)))
+    }
+
+    /// Which data is trained again when this worker is started again.
+    fn again(&self) -> &'static str {
+        let TrainArgs { job, optimizer, model, .. } = self.args;
+        match (job.tasks.tasks, optimizer.optimizer, model.model) {
+            // L-BFGS keeps its own state in the tables.
+            (_, Some(OptimizerName::Lbfgs), _) => "",
+            // The workers of this model keep the topics of their words, so splits cannot move between workers.
+            (_, _, ModelName::Lda) => AGAIN_ALONE,
+            // With checkpoints the worker says later where it begins (fixed_share.rs).
+            (TasksName::Off, ..) if job.checkpoint.checkpoint.is_none() => AGAIN_IN_A_JOB,
+            _ => "",
+        }
     }
 
     /// Ends this worker's pushes, finds out who the chief is, and waits for the other workers if shares are fixed.
@@ -212,7 +254,7 @@ impl<'a> JobWorker<'a> {
         if !self.fixed_shares || !L::LEARNS_BATCHES || stopped {
             return Ok(run.account());
         }
-        let (epochs, workers) = (self.args.epochs, self.sync.workers);
+        let (epochs, workers) = (self.args.passes.epochs, self.sync.workers);
         let share = |rank| batches.map(|batches| fixed_share::share(batches, epochs, rank, workers));
         let account = run.wait_for_shares(worker, table, &share, &self.stop)?;
         trained.set_stopped(self.stop.load(Relaxed));

@@ -184,7 +184,7 @@ impl CheckpointStore for BucketStore {
 }
 
 /// The client of a bucket, with limits for its requests. `None`: the scheme is none of a bucket.
-fn objects(scheme: &ObjectStoreScheme, url: &str) -> Result<Option<Arc<dyn ObjectStore>>, Error> {
+pub(crate) fn objects(scheme: &ObjectStoreScheme, url: &str) -> Result<Option<Arc<dyn ObjectStore>>, Error> {
     let retry = RetryConfig {
         max_retries: BUCKET_RETRIES,
         retry_timeout: BUCKET_REQUEST * 2,

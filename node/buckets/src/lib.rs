@@ -1,18 +1,31 @@
-//! Checkpoints in buckets: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure.
+//! Checkpoints in buckets and data in objects: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure, and
+//! for data plain web servers.
 //!
 //! ```text
 //! CheckpointDir -> BucketStore (calls that wait)   bucket, upload, download
 //!                  objects that must not exist     put
 //!                  one thread with a runtime       requests
+//! ObjectReader  -> ranges of an object, ahead      object_reader
+//!                  what and where it is            objects
+//!                  plain web servers               web
 //! ```
 #![forbid(unsafe_code)]
 
 mod bucket;
 mod download;
 mod limits;
+mod object_reader;
+mod objects;
 mod put;
 mod requests;
 mod upload;
+mod web;
+
+pub use object_reader::{ObjectReader, ReadAhead, WholeObject};
+pub use objects::{
+    ListedObjects, ObjectFacts, is_object_url, list_objects, look_at_object, object_facts, object_head,
+    see_object,
+};
 
 use crate::bucket::BucketStore;
 use gannet_core::CheckpointDir;

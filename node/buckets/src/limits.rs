@@ -31,3 +31,13 @@ pub const BUCKET_PARTS_MAX: usize = 10_000;
 
 /// Bytes that a reader of a file in a bucket asks for at a time.
 pub const BUCKET_RANGE_BYTES: u64 = 2 << 20;
+
+/// How often a wait for an answer looks at the flag that ends it.
+pub const BUCKET_LOOK: Duration = Duration::from_millis(100);
+
+/// Bytes of the first range that a reader of data asks for, and of the first behind a jump. Each next one has four
+/// times as many, up to the reader's limit.
+pub const OBJECT_FIRST_BYTES: u64 = 64 << 10;
+
+/// Ranges that have arrived and that a reader of data keeps: decoders step back a little.
+pub const OBJECT_RANGES_KEPT: usize = 2;

@@ -1,10 +1,10 @@
 //! Writes an object that must not exist, also where answers are lost.
 
 use crate::limits::{BUCKET_RETRIES, BUCKET_RETRY_AFTER};
+use crate::requests::http_error;
 use crate::upload::Place;
-use object_store::client::{HttpError, HttpErrorKind};
+use object_store::client::HttpErrorKind;
 use object_store::{Error, ObjectStoreExt, PutMode, PutPayload};
-use std::error::Error as StdError;
 use std::io;
 
 /// Writes an object unless there is another one of this name.
@@ -39,12 +39,5 @@ pub(crate) fn put_new((requests, objects, path): &Place, bytes: Vec<u8>) -> io::
 /// Whether the answer of a request was lost, so that it may have been carried out. The client does not send such a
 /// request again by itself.
 fn is_lost(error: &Error) -> bool {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(http) = error.downcast_ref::<HttpError>() {
-            return matches!(http.kind(), HttpErrorKind::Timeout | HttpErrorKind::Interrupted);
-        }
-        cause = error.source();
-    }
-    false
+    matches!(http_error(error), Some(HttpErrorKind::Timeout | HttpErrorKind::Interrupted))
 }

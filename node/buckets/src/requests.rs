@@ -1,9 +1,13 @@
 //! A thread that sends the requests of a bucket, so that callers can wait for each of them, or go on meanwhile.
 
-use crate::limits::BUCKET_CALL;
+use crate::limits::{BUCKET_CALL, BUCKET_LOOK, BUCKET_RETRIES, BUCKET_RETRY_AFTER};
 use object_store::Error;
+use object_store::client::{HttpError, HttpErrorKind};
+use std::error::Error as StdError;
 use std::future::Future;
 use std::io::ErrorKind::PermissionDenied;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 use std::{fmt, io};
@@ -26,7 +30,7 @@ impl fmt::Debug for Requests {
 
 /// A request whose answer has not been taken. Dropped, it is given up: it is not sent again.
 pub(crate) struct Pending<T> {
-    answer: Receiver<Result<T, Error>>,
+    answer: Receiver<io::Result<T>>,
     request: AbortHandle,
 }
 
@@ -49,10 +53,18 @@ impl Requests {
         Ok(Requests { handle, _running: running })
     }
 
-    /// Sends a request.
+    /// Sends a request to a store.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Pending<T> {
+        self.send(async move { request.await.map_err(bucket_error) })
+    }
+
+    /// Sends a request whose error is in words.
+    pub(crate) fn send<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> Pending<T> {
         let (send, answer) = sync_channel(1);
         let request = self.handle.spawn(async move {
@@ -74,18 +86,59 @@ impl Requests {
 impl<T> Pending<T> {
     /// Waits for the answer.
     pub(crate) fn wait(self) -> io::Result<T> {
-        match self.answer.recv_timeout(BUCKET_CALL) {
-            Ok(answer) => answer.map_err(bucket_error),
-            Err(RecvTimeoutError::Timeout) => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!(
-                    "the object store gave no answer for {} s: look at the network",
-                    BUCKET_CALL.as_secs()
-                ),
-            )),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(io::Error::other("the thread that sends requests has ended"))
+        self.wait_until(&AtomicBool::new(false))
+    }
+
+    /// Waits for the answer, until the flag is set.
+    pub(crate) fn wait_until(self, stop: &AtomicBool) -> io::Result<T> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.answer.recv_timeout(BUCKET_LOOK) {
+                Ok(answer) => return answer,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the thread that sends requests has ended"));
+                }
+                Err(RecvTimeoutError::Timeout) => waited += BUCKET_LOOK,
             }
+            if stop.load(Relaxed) {
+                return Err(io::Error::other("stop requested"));
+            }
+            if waited >= BUCKET_CALL {
+                let seconds = BUCKET_CALL.as_secs();
+                let why = format!("the object store gave no answer for {seconds} s: look at the network");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+        }
+    }
+}
+
+/// The error of the connection, if it is one. An answer of a store is none.
+pub(crate) fn http_error(error: &Error) -> Option<HttpErrorKind> {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            return Some(http.kind());
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Asks a store for something until the connection is not lost in the middle. The client by itself gives up where it
+/// cannot know whether the store has the request; reading again does no harm.
+pub(crate) async fn ask<T, F: Future<Output = Result<T, Error>>>(read: impl Fn() -> F) -> Result<T, Error> {
+    let mut tries = 0;
+    loop {
+        match read().await {
+            // The client tries again after a time limit.
+            Err(error)
+                if tries < BUCKET_RETRIES
+                    && http_error(&error).is_some_and(|kind| kind != HttpErrorKind::Timeout) =>
+            {
+                tries += 1;
+                tokio::time::sleep(BUCKET_RETRY_AFTER).await;
+            }
+            done => return done,
         }
     }
 }
@@ -95,6 +148,12 @@ const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "specified bu
 
 const CREDENTIALS: &str = "; look at the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
                            GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket";
+
+/// What they say where the region is another.
+const REGION: [&str; 3] = ["AuthorizationHeaderMalformed", "PermanentRedirect", "301 Moved Permanently"];
+
+/// Where the client looks for credentials if the environment has none: a service inside the clouds.
+const NO_CREDENTIALS: [&str; 2] = ["169.254.169.254", "metadata.google.internal"];
 
 /// What they say where credentials are refused. The client does not tell such an answer to every kind of request from
 /// other errors.
@@ -108,6 +167,11 @@ pub(crate) fn bucket_error(error: Error) -> io::Error {
         _ if NO_BUCKET.iter().any(|words| text.contains(words)) => {
             (io::ErrorKind::Other, "; there is no such bucket: make it, or correct the URL or the endpoint")
         }
+        _ if REGION.iter().any(|words| text.contains(words)) => (
+            io::ErrorKind::Other,
+            "; the bucket is in another region: set AWS_REGION to it, or AWS_ENDPOINT to its address",
+        ),
+        _ if NO_CREDENTIALS.iter().any(|words| text.contains(words)) => (PermissionDenied, CREDENTIALS),
         Error::NotFound { .. } => (io::ErrorKind::NotFound, ""),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (io::ErrorKind::AlreadyExists, ""),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (PermissionDenied, CREDENTIALS),

@@ -113,6 +113,15 @@ pub fn system_remedy(error: &io::Error) -> &'static str {
     }
 }
 
+/// Whether a file begins as those of another version of the format with this magic number do. The last byte is then
+/// another digit; a file with any other byte there is damaged.
+pub fn is_of_another_version(magic: &[u8; 8], bytes: &[u8]) -> bool {
+    bytes.starts_with(&magic[..VERSION_AT])
+        && bytes
+            .get(VERSION_AT)
+            .is_some_and(|version| version.is_ascii_digit() && *version != magic[VERSION_AT])
+}
+
 impl<T> StateFile<T> {
     /// Files that begin with `magic`, whose last byte is a digit. `what` and `remedy` are for errors: what it is, and
     /// what follows "put the file back as it was, or".
@@ -145,7 +154,7 @@ impl<T> StateFile<T> {
     }
 
     fn is_of_another_version(&self, bytes: &[u8]) -> bool {
-        bytes.len() >= HEAD && bytes.starts_with(self.beginning()) && !bytes.starts_with(self.magic)
+        bytes.len() >= HEAD && is_of_another_version(self.magic, bytes)
     }
 
     fn payload<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
@@ -278,6 +287,24 @@ mod tests {
             assert_eq!(refused(&torn), (wanted.into(), at == 7), "byte {at}");
             let short = if at < HEAD { "it is too short" } else { "its checksum is wrong" };
             assert_eq!(refused(&whole[..at]), (short.into(), false), "{at} bytes");
+        }
+    }
+
+    #[test]
+    fn a_file_whose_version_is_no_digit_is_torn_and_not_called_another_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("STATE");
+        for version in [0, b'/', b':', b'x', 0xFF] {
+            let mut torn = bytes();
+            torn[VERSION_AT] = version;
+            fs::write(&path, &torn).unwrap();
+            let error = NUMBER.load(&path).unwrap_err();
+            assert!(matches!(error, StateFileError::Torn { .. }), "byte {version}: {error}");
+            assert_eq!(
+                NUMBER.decode(&torn),
+                Err("it does not begin as a test does".into()),
+                "byte {version}"
+            );
         }
     }
 

@@ -12,6 +12,8 @@ gradients, each row once, and the servers update the rows.
     model = gannet.torch.convert(model, client, optimizer=gannet.Adagrad(lr=0.01))
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)   # the other parameters, as before
 
+`BatchDataset` reads examples for a DataLoader.
+
 It needs PyTorch 2.4 or later, and uses nothing of it but Python: a wheel of gannet works with every build of PyTorch.
 """
 
@@ -20,10 +22,11 @@ try:
 except ImportError as _missing:  # pragma: no cover
     raise ImportError(f"gannet.torch needs PyTorch 2.4 or later ({_missing}): pip install torch") from _missing
 
+from ._batches import BatchDataset, TensorBatch
 from ._convert import convert
 from ._embedding import Embedding, EmbeddingBag
 
-__all__ = ["Embedding", "EmbeddingBag", "convert"]
+__all__ = ["BatchDataset", "Embedding", "EmbeddingBag", "TensorBatch", "convert"]
 
 if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 4):  # pragma: no cover
     raise ImportError(f"gannet.torch needs PyTorch 2.4 or later, and this is {_torch.__version__}")

@@ -20,7 +20,7 @@ const DIM: u32 = 16;
 /// Lists of keys; pushes take them in turn.
 const LISTS: u64 = 4;
 /// Pushes in flight at a time.
-const OPEN: usize = 8;
+const OPEN: usize = 4;
 /// How often the server is killed.
 const KILLS: u64 = 5;
 

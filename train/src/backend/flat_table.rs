@@ -11,7 +11,7 @@ use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
 use crate::learn::kernel::{Kernel, KernelWork};
-use crate::learn::lr::{ExampleLanes, ReplayRule};
+use crate::learn::lr::{ExampleLanes, ExampleTarget, ReplayRule};
 use crate::read::block::Block;
 use gannet_core::{Admission, Read, Schema, Stats, Write};
 use gannet_optim::{GradientTransform, Update, Visitor, all_finite};
@@ -146,15 +146,20 @@ impl KernelWork for InPlace<'_> {
         let InPlace { block, cells, places, margins } = self;
         margins.clear();
         block.keys.iter().take(AHEAD).for_each(|&key| cells.prefetch(key));
-        for (i, &label) in block.labels.iter().enumerate() {
+        for i in 0..block.len() {
             let range = block.range(i);
             let ahead = block.keys.get(range.start + AHEAD..).unwrap_or_default();
             ahead.iter().take(range.len()).for_each(|&key| cells.prefetch(key));
             cells.reserve(range.len())?;
             places.clear();
             places.extend(block.keys[range.clone()].iter().map(|&key| cells.place(key)));
-            let target = (label, block.importance(i));
-            margins.push(scratch.example(rule, target, places, &block.values[range], cells));
+            margins.push(scratch.example(
+                rule,
+                ExampleTarget::of(block, i),
+                places,
+                &block.values[range],
+                cells,
+            ));
         }
         Ok(())
     }

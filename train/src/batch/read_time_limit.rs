@@ -1,6 +1,7 @@
 //! The time limit of a learner for the bytes of its split.
 
-use crate::read::data::{Data, shown_name};
+use crate::read::bytes::data_file::shown_name;
+use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::splits::split::Splits;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

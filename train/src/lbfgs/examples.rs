@@ -36,6 +36,8 @@ pub struct Examples {
     labels: Vec<f32>,
     /// Empty when all are 1.
     importances: Vec<f32>,
+    /// The margin of each example without features. Empty: all are 0.
+    bases: Vec<f32>,
     /// x w: the margins at the weights.
     margins: Vec<f64>,
     /// x d: the change of the margins along the direction.
@@ -91,6 +93,10 @@ impl Examples {
             let before = all.places.len() as u64 - block.keys.len() as u64;
             all.offsets.extend(block.offsets[1..].iter().map(|&end| before + u64::from(end)));
             all.add_importances(&block);
+            if !block.bases.is_empty() || !all.bases.is_empty() {
+                all.bases.resize(all.labels.len(), 0.0);
+                all.bases.extend((0..block.len()).map(|i| block.base(i)));
+            }
             all.labels.extend_from_slice(&block.labels);
             let bytes = (all.bytes() + dictionary.bytes()) as u64;
             if bytes > limit {
@@ -177,9 +183,19 @@ impl Examples {
         let with_gradient = !matches!(pass, Pass::Try { .. });
         self.gradients.resize_with(cuts.len(), Vec::new);
         let Examples {
-            keys, offsets, places, values, labels, importances, margins, along, gradients, ..
+            keys,
+            offsets,
+            places,
+            values,
+            labels,
+            importances,
+            bases,
+            margins,
+            along,
+            gradients,
+            ..
         } = self;
-        let rows = ExampleRows { offsets, places, values, labels, importances };
+        let rows = ExampleRows { offsets, places, values, labels, importances, bases };
         let (mut margins, mut along) = (&mut margins[..], &mut along[..]);
         let mut tasks = Vec::with_capacity(cuts.len());
         for (range, gradient) in cuts.into_iter().zip(gradients) {
@@ -267,6 +283,7 @@ struct ExampleRows<'a> {
     values: &'a [f32],
     labels: &'a [f32],
     importances: &'a [f32],
+    bases: &'a [f32],
 }
 
 impl ExampleRows<'_> {
@@ -284,7 +301,8 @@ impl ExampleRows<'_> {
             let features = self.offsets[i] as usize..self.offsets[i + 1] as usize;
             let at = match pass {
                 Pass::Weights => {
-                    *margin = self.dot(features.clone(), column);
+                    let base = self.bases.get(i).map_or(0.0, |&base| f64::from(base));
+                    *margin = self.dot(features.clone(), column) + base;
                     *margin
                 }
                 Pass::Direction { moved } => {

@@ -29,7 +29,8 @@ pub fn evaluate<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quali
         for (i, &label) in batch.block.labels.iter().enumerate() {
             let range = batch.block.range(i);
             let features = batch.local[range.clone()].iter().zip(&batch.block.values[range]);
-            let margin = features.map(|(&at, value)| weights[at as usize] * value).sum();
+            let sum: f32 = features.map(|(&at, value)| weights[at as usize] * value).sum();
+            let margin = sum + batch.block.base(i);
             metrics.add(margin, label, batch.block.importance(i));
         }
     }
@@ -67,7 +68,8 @@ pub fn predict<E: From<ReadError>>(
         for (i, &label) in block.labels.iter().enumerate() {
             let range = block.range(i);
             let features = block.keys[range.clone()].iter().zip(&block.values[range]);
-            let margin = features.map(|(&key, value)| weights.get(key) * value).sum();
+            let sum: f32 = features.map(|(&key, value)| weights.get(key) * value).sum();
+            let margin = sum + block.base(i);
             metrics.add(margin, label, block.importance(i));
             scores.push(sigmoid(margin));
         }

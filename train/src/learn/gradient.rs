@@ -79,7 +79,7 @@ impl Gradients {
         for (i, &label) in block.labels.iter().enumerate() {
             let range = block.range(i);
             let (local, features) = (&batch.local[range.clone()], &block.values[range]);
-            let margin = margin(local, features, values);
+            let margin = margin(local, features, values) + block.base(i);
             margins.push(margin);
             let importance = block.importance(i);
             let error = (sigmoid(margin) - label) * importance;

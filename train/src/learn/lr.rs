@@ -2,6 +2,7 @@
 //! sixteen features at once, for each rule. The formulas are those of the crate optim and give the same bits.
 
 use crate::learn::metrics::sigmoid;
+use crate::read::block::Block;
 use gannet_optim::{AdaGrad, Ftrl, GroupFtrl, Sgd, Update};
 
 /// Features that are handled together.
@@ -88,6 +89,23 @@ impl<const P: usize> RowPlaces<P> for [[f32; P]] {
     }
 }
 
+/// What an example says besides its features.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExampleTarget {
+    pub label: f32,
+    pub importance: f32,
+    /// The margin without features.
+    pub base: f32,
+}
+
+impl ExampleTarget {
+    /// That of example `i`.
+    #[inline(always)]
+    pub(crate) fn of(block: &Block, i: usize) -> ExampleTarget {
+        ExampleTarget { label: block.labels[i], importance: block.importance(i), base: block.base(i) }
+    }
+}
+
 /// Buffers for the lanes of one example, reused for the next.
 pub(crate) struct ExampleLanes<const P: usize> {
     x: Vec<[f32; LANES]>,
@@ -103,18 +121,18 @@ impl<const P: usize> ExampleLanes<P> {
     }
 
     /// Predicts and learns one example, and returns the margin that it predicted before. `places` and `values` are
-    /// the example's features, no place twice. The gradient counts `importance` times, as in `vw --ftrl`.
+    /// the example's features, no place twice. The gradient counts as often as the importance says, as in `vw --ftrl`.
     #[inline(always)]
     pub(crate) fn example<L: ReplayRule<P>, R: RowPlaces<P> + ?Sized>(
         &mut self,
         rule: L,
-        (label, importance): (f32, f32),
+        target: ExampleTarget,
         places: &[u32],
         values: &[f32],
         rows: &mut R,
     ) -> f32 {
-        let margin = self.predict(rule, places, values, rows);
-        self.step(rule, (sigmoid(margin) - label) * importance, places, rows);
+        let margin = self.predict(rule, places, values, rows) + target.base;
+        self.step(rule, (sigmoid(margin) - target.label) * target.importance, places, rows);
         margin
     }
 
@@ -233,13 +251,25 @@ mod tests {
     fn rows_that_would_not_be_finite_stay_as_they_were() {
         let mut rows = [[0.5f32], [0.25], [0.125]];
         let mut scratch = ExampleLanes::<1>::new();
-        let margin = scratch.example(Sgd { lr: 1e30 }, (0.0, 1.0), &[2, 0], &[1e20, 1.0], &mut rows[..]);
+        let margin = scratch.example(
+            Sgd { lr: 1e30 },
+            ExampleTarget { label: 0.0, importance: 1.0, base: 0.0 },
+            &[2, 0],
+            &[1e20, 1.0],
+            &mut rows[..],
+        );
         assert!(margin > 1e18 && scratch.not_finite == 1);
         assert_eq!((rows[1], rows[2]), ([0.25], [0.125]));
         assert!(rows[0][0] < -1e29);
         let rule = AdaGrad { lr: 0.1, eps: 0.0, initial_accumulator: 1.0 };
         let (mut rows, mut scratch) = ([[0.0f32, 1.0]; 3], ExampleLanes::<2>::new());
-        scratch.example(rule, (1.0, 1.0), &[0, 1], &[1.0, 0.0], &mut rows[..]);
+        scratch.example(
+            rule,
+            ExampleTarget { label: 1.0, importance: 1.0, base: 0.0 },
+            &[0, 1],
+            &[1.0, 0.0],
+            &mut rows[..],
+        );
         assert_eq!((rows[1], rows[2], scratch.not_finite), ([0.0, 1.0], [0.0, 1.0], 0));
         assert!(rows[0][0] > 0.0);
     }

@@ -5,7 +5,7 @@
 use crate::batch::Batch;
 use crate::batch::dedup::NO_LINK;
 use crate::learn::kernel::{Kernel, KernelWork};
-use crate::learn::lr::{ExampleLanes, ReplayRule};
+use crate::learn::lr::{ExampleLanes, ExampleTarget, ReplayRule};
 use gannet_core::Schema;
 
 /// The own pushes that a pull's answer includes, by runs of its rows. A run starts where the one before ends, and
@@ -78,11 +78,10 @@ impl KernelWork for CopyLearner<'_> {
         let (rows, rest) = rows.as_chunks_mut::<P>();
         assert!(rest.is_empty() && rows.len() == batch.keys.len(), "a row for each key");
         let block = &batch.block;
-        for (i, &label) in block.labels.iter().enumerate() {
+        for i in 0..block.len() {
             let range = block.range(i);
             let (local, values) = (&batch.local[range.clone()], &block.values[range]);
-            let target = (label, block.importance(i));
-            margins.push(scratch.example(rule, target, local, values, &mut *rows));
+            margins.push(scratch.example(rule, ExampleTarget::of(block, i), local, values, &mut *rows));
         }
     }
 }

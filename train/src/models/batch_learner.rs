@@ -142,6 +142,7 @@ fn learn_examples<I: Isa, P: Passes, R: LearnedRows<I>>(
     for (i, &label) in batch.block.labels.iter().enumerate() {
         let (example, importance) = (Example::of(batch, i), batch.block.importance(i));
         passes.forward(isa, example, &sparse, &*dense, &mut outputs);
+        add_base(&mut outputs, batch.block.base(i));
         match &mut measures {
             Some(measures) => measures.add_and_derive(&mut outputs, label, importance),
             None => task.errors(&mut outputs, label),
@@ -159,6 +160,14 @@ fn learn_examples<I: Isa, P: Passes, R: LearnedRows<I>>(
         }
     }
     not_finite
+}
+
+/// Adds an example's base to its margin. Readers refuse one where an example has several outputs.
+#[inline(always)]
+fn add_base(outputs: &mut [f32], base: f32) {
+    if let [margin] = outputs {
+        *margin += base;
+    }
 }
 
 struct Score<'a, P> {
@@ -179,6 +188,7 @@ impl<P: Passes> Work for Score<'_, P> {
         let mut outputs = vec![0.0; passes.task().outputs()];
         for i in 0..batch.block.len() {
             passes.forward(isa, Example::of(batch, i), sparse, dense, &mut outputs);
+            add_base(&mut outputs, batch.block.base(i));
             each(i, &mut outputs);
         }
     }

@@ -21,6 +21,12 @@ pub struct Block {
     pub values: Vec<f32>,
     /// The importance of each example, finite and not negative. Empty when each is 1.
     pub importances: Vec<f32>,
+    /// The base of each example, finite: its margin without features (vw's base, the offset of a generalized linear
+    /// model). Empty when each is 0.
+    pub bases: Vec<f32>,
+    /// The field of each feature, the key of its name; 0 for the intercept. Empty unless
+    /// [`FieldUse`](crate::FieldUse) asks for fields.
+    pub fields: Vec<u64>,
     /// Whether an example may have a key twice.
     pub(crate) may_repeat: bool,
 }
@@ -34,6 +40,8 @@ impl Block {
         self.keys.clear();
         self.values.clear();
         self.importances.clear();
+        self.bases.clear();
+        self.fields.clear();
         self.may_repeat = false;
     }
 
@@ -71,10 +79,15 @@ impl Block {
             self.importances.resize(self.labels.len(), 1.0);
             self.importances.extend((0..other.len()).map(|i| other.importance(i)));
         }
+        if !(self.bases.is_empty() && other.bases.is_empty()) {
+            self.bases.resize(self.labels.len(), 0.0);
+            self.bases.extend((0..other.len()).map(|i| other.base(i)));
+        }
         self.labels.extend_from_slice(&other.labels);
         self.offsets.extend(other.offsets[1..].iter().map(|&end| base + end));
         self.keys.extend_from_slice(&other.keys);
         self.values.extend_from_slice(&other.values);
+        self.fields.extend_from_slice(&other.fields);
         self.may_repeat |= other.may_repeat;
         Ok(())
     }
@@ -86,9 +99,13 @@ impl Block {
         self.offsets.push(self.keys.len() as u32);
     }
 
-    /// Ends an example with this importance. All examples of the block must end with this call.
+    /// Ends an example with this importance and this base. All examples of the block must end with this call.
     #[inline(always)]
-    pub(crate) fn end_with(&mut self, label: f32, importance: f32) {
+    pub(crate) fn end_with(&mut self, label: f32, importance: f32, base: f32) {
+        if base != 0.0 || !self.bases.is_empty() {
+            self.bases.resize(self.labels.len(), 0.0);
+            self.bases.push(base);
+        }
         if importance != 1.0 || !self.importances.is_empty() {
             self.importances.resize(self.labels.len(), 1.0);
             self.importances.push(importance);
@@ -102,11 +119,18 @@ impl Block {
         self.importances.get(i).copied().unwrap_or(1.0)
     }
 
+    /// The base of example `i`.
+    #[inline(always)]
+    pub fn base(&self, i: usize) -> f32 {
+        self.bases.get(i).copied().unwrap_or(0.0)
+    }
+
     /// Removes the features appended since the last complete example.
     pub(crate) fn undo(&mut self) {
         let whole = self.offsets.last().map_or(0, |&n| n as usize);
         self.keys.truncate(whole);
         self.values.truncate(whole);
+        self.fields.truncate(whole);
     }
 
     /// Whether the offsets may have no space for another example.

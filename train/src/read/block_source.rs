@@ -257,7 +257,7 @@ impl BlockPass for CsrPass {
             block.may_repeat |= !keys.is_sorted_by(|one, next| one < next);
             block.keys.extend_from_slice(keys);
             block.values.extend_from_slice(&rows.values[features]);
-            block.end_with(rows.labels[i], rows.importances.get(i).copied().unwrap_or(1.0));
+            block.end_with(rows.labels[i], rows.importances.get(i).copied().unwrap_or(1.0), 0.0);
         }
         Ok(to - from)
     }

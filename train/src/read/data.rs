@@ -1,8 +1,11 @@
 //! The data to read: files and their format, or a source of examples, and the share of the examples.
 
 use crate::read::block_source::BlockSource;
+use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::cache::place::Cache;
 use crate::read::error::ReadError;
+use crate::read::fields::example_fields::FieldUse;
 use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
 use crate::read::formats::labels::Labels;
@@ -12,8 +15,9 @@ use std::sync::Arc;
 /// The format of data files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// By the extension (.csv, .tsv, .jsonl, .ndjson, .svm, .libsvm, .svmlight, .ffm, .libffm, .vw, each also with .gz or .zst), else by the first
-    /// line. Criteo's logs are recognised by the first line under any name, Parquet and Arrow by the first bytes.
+    /// By the extension (.csv, .tsv, .jsonl, .ndjson, .svm, .libsvm, .svmlight, .ffm, .libffm, .vw, each also with .gz
+    /// or .zst), else by the first line. Criteo's logs are recognised by the first line under any name, Parquet and
+    /// Arrow by the first bytes.
     #[default]
     Auto,
     /// `label id:value ...`
@@ -71,6 +75,20 @@ pub struct CsvForm {
     pub names: Option<Vec<String>>,
 }
 
+impl CsvForm {
+    /// The delimiter that a text means: one character, or `tab`.
+    ///
+    /// # Errors
+    /// The text cannot be a delimiter: in words.
+    pub fn parse_delimiter(text: &str) -> Result<u8, String> {
+        match text.as_bytes() {
+            b"tab" | b"\\t" => Ok(b'\t'),
+            &[byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(byte),
+            _ => Err("it must be one ASCII character that is no quote and no line break, or `tab`".into()),
+        }
+    }
+}
+
 /// A share of the batches: worker `worker` of `workers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -107,6 +125,8 @@ pub struct Data {
     pub columns: ColumnChoice,
     /// The form of CSV files.
     pub csv: CsvForm,
+    /// What is done with the fields of examples.
+    pub fields: FieldUse,
     /// The scaling of the numbers of CSV files.
     pub scale: Scale,
     /// The features that the numbers of Criteo's logs become.
@@ -122,6 +142,8 @@ pub struct Data {
     pub unlabelled: bool,
     /// Where the examples are, if they are not in files.
     pub source: Option<Arc<dyn BlockSource>>,
+    /// Keeps what is parsed for later passes over the files.
+    pub cache: Option<Cache>,
     /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
     pub stop: StopFlag,
 }
@@ -139,6 +161,7 @@ impl Data {
             format: Format::Auto,
             columns: ColumnChoice::default(),
             csv: CsvForm::default(),
+            fields: FieldUse::default(),
             scale: Scale::default(),
             counts: Counts::default(),
             labels: Labels::default(),
@@ -146,6 +169,7 @@ impl Data {
             skip_bad_lines: 0,
             unlabelled: false,
             source: None,
+            cache: None,
             stop: StopFlag::default(),
         }
     }
@@ -172,15 +196,10 @@ impl Data {
     /// # Errors
     /// A file is standard input or a pipe, and `what` would read it twice.
     pub fn must_be_files(&self, what: &'static str) -> Result<(), ReadError> {
-        let once = |file: &&String| *file == "-" || std::fs::metadata(file).is_ok_and(|meta| !meta.is_file());
+        let once = |file: &&String| *file == "-" || FileFacts::of(file).is_ok_and(|facts| !facts.again);
         match self.files.iter().find(once) {
             Some(file) => Err(ReadError::ReadOnce { file: shown_name(file).to_owned(), what }),
             None => Ok(()),
         }
     }
-}
-
-/// A file's name for messages.
-pub(crate) fn shown_name(file: &str) -> &str {
-    if file == "-" { "(standard input)" } else { file }
 }

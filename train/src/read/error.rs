@@ -1,6 +1,7 @@
 //! The errors of reading. Each names the file and line, shows the text, and says what was expected and what to do.
 
 use crate::limits::{BAD_LINES_KEPT, LINE_BYTES_MAX, TEXT_SHOWN_BYTES};
+use crate::read::bytes::data_file::{is_url, shown_name};
 use std::fmt;
 use std::io;
 
@@ -33,6 +34,14 @@ pub enum ReadError {
         /// The file.
         file: String,
         /// The system's error.
+        source: io::Error,
+    },
+    /// An object is missing, or its server cannot be reached or refuses it.
+    #[error("{url}: cannot read: {source}")]
+    Object {
+        /// Its URL.
+        url: String,
+        /// What happened and what to do.
         source: io::Error,
     },
     /// The name ends in .gz or .zst, and the bytes are not packed so.
@@ -328,6 +337,16 @@ pub enum ReadError {
         /// The greatest allowed value.
         max: u64,
     },
+}
+
+impl ReadError {
+    /// The error of a file or an object that cannot be read.
+    pub(crate) fn io(file: &str, source: io::Error) -> ReadError {
+        match is_url(file) {
+            true => ReadError::Object { url: file.to_owned(), source },
+            false => ReadError::Io { file: shown_name(file).to_owned(), source },
+        }
+    }
 }
 
 /// The first few of these names, each cut.

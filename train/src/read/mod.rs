@@ -1,15 +1,18 @@
 //! Reads examples: finds the files, chooses the format, and parses lines into [`Block`](block::Block)s.
 //!
 //! The path of a byte: [`bytes`] lists the files, reads them, and finds whole lines. [`formats`] has a line reader for
-//! each format. [`lines`] fills blocks with them, on one thread or on several. [`splits`] says which parts of the files
-//! a worker reads, and [`growing`] what is new in a source that grows. [`reader`] also reads examples that are not in
-//! files ([`block_source`]), such as rows of a table ([`table_rows`]).
+//! each format, and [`fields`] what is said of columns and namespaces. [`lines`] fills blocks with them, on one thread
+//! or on several. [`splits`] says which parts of the files a worker reads, and [`growing`] what is new in a source that
+//! grows. [`cache`] keeps parsed blocks for later passes. [`reader`] also reads examples that are not in files
+//! ([`block_source`]), such as rows of a table ([`table_rows`]).
 
 pub(crate) mod block;
 pub(crate) mod block_source;
 pub(crate) mod bytes;
+pub(crate) mod cache;
 pub(crate) mod data;
 pub(crate) mod error;
+pub(crate) mod fields;
 pub(crate) mod formats;
 pub(crate) mod growing;
 pub(crate) mod lines;

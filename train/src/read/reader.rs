@@ -5,6 +5,8 @@ use crate::read::block::Block;
 use crate::read::block_source::SourceBlocks;
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::ReadPosition;
+use crate::read::cache::packed_block::BlockEnd;
+use crate::read::cache::pass::CacheUse;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
@@ -26,6 +28,8 @@ pub struct Reader {
     /// Of data that is not in files: it has no bytes, and no bad lines.
     position: ReadPosition,
     bad: BadLines,
+    /// The cache of this pass. While it is read, `blocks` has read nothing yet.
+    cache: Option<CacheUse>,
 }
 
 /// Where the blocks of a reader come from.
@@ -43,7 +47,7 @@ enum Blocks {
 
 impl Reader {
     fn of(blocks: Blocks) -> Reader {
-        Reader { blocks, position: ReadPosition::default(), bad: BadLines::default() }
+        Reader { blocks, position: ReadPosition::default(), bad: BadLines::default(), cache: None }
     }
 
     fn of_lines(lines: LineBlocks) -> Reader {
@@ -56,6 +60,12 @@ impl Reader {
     /// A file cannot be read, all files are empty, the first one's format is unknown, columns are missing, or `batch`
     /// or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
+        let mut reader = Reader::of_files(data, batch, share)?;
+        reader.cache = CacheUse::begin(data, batch, share);
+        Ok(reader)
+    }
+
+    fn of_files(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
         #[cfg(feature = "parquet")]
         if table_blocks::is_of(data) {
             LineBlocks::check_limits(batch, share)?;
@@ -90,7 +100,7 @@ impl Reader {
     /// The system cannot start the threads.
     pub(crate) fn with_parsers(mut self, parsers: usize) -> Result<Reader, ReadError> {
         self.blocks = match self.blocks {
-            Blocks::Lines(lines) if parsers > 1 => {
+            Blocks::Lines(lines) if parsers > 1 && !matches!(self.cache, Some(CacheUse::Read(_))) => {
                 let columns = lines.columns().cloned();
                 match ParsedBlocks::start(*lines, parsers)? {
                     Ok(parsed) => Blocks::Parsed(Box::new(parsed), columns),
@@ -193,6 +203,38 @@ impl Reader {
     /// # Errors
     /// There are more bad lines than may be skipped, or a file cannot be read. The reader is then at its end.
     pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
+        if let Some(CacheUse::Read(pass)) = &mut self.cache {
+            if let Some(more) = pass.next(block) {
+                return Ok(more);
+            }
+            let read = pass.end().next_batch;
+            self.cache = None;
+            self.skip(read)?;
+        }
+        let more = self.next_of_files(block)?;
+        let end = BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() };
+        match self.cache.take() {
+            Some(CacheUse::Write(mut writer)) if more => {
+                writer.add(block, end);
+                self.cache = Some(CacheUse::Write(writer));
+            }
+            Some(CacheUse::Write(mut writer)) => writer.finish(end, self.bad_lines()),
+            other => self.cache = other,
+        }
+        Ok(more)
+    }
+
+    /// Skips so many batches of all shares.
+    fn skip(&mut self, batches: u64) -> Result<(), ReadError> {
+        match &mut self.blocks {
+            Blocks::Lines(lines) => lines.pass(batches),
+            #[cfg(feature = "parquet")]
+            Blocks::Table(table) => table.blocks().skip(batches),
+            Blocks::Parsed(..) | Blocks::Source(_) => unreachable!("neither is beside a cache that is read"),
+        }
+    }
+
+    fn next_of_files(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         match &mut self.blocks {
             Blocks::Lines(lines) => lines.next(block),
             Blocks::Parsed(parsed, _) => parsed.next(block),
@@ -204,6 +246,9 @@ impl Reader {
 
     /// The batches that were read or passed over.
     fn next_batch(&self) -> u64 {
+        if let Some(CacheUse::Read(pass)) = &self.cache {
+            return pass.end().next_batch;
+        }
         match &self.blocks {
             Blocks::Lines(lines) => lines.next_batch(),
             Blocks::Parsed(parsed, _) => parsed.next_batch(),
@@ -225,6 +270,9 @@ impl Reader {
 
     /// Data lines that were read or skipped: examples and bad lines.
     pub(crate) fn data_lines(&self) -> u64 {
+        if let Some(CacheUse::Read(pass)) = &self.cache {
+            return pass.end().data_lines;
+        }
         match &self.blocks {
             Blocks::Lines(lines) => lines.data_lines(),
             Blocks::Parsed(parsed, _) => parsed.data_lines(),
@@ -234,8 +282,11 @@ impl Reader {
         }
     }
 
-    /// The position in the files.
+    /// The position in the files, or in the cache of them.
     pub fn position(&self) -> &ReadPosition {
+        if let Some(CacheUse::Read(pass)) = &self.cache {
+            return pass.position();
+        }
         match &self.blocks {
             Blocks::Lines(lines) => lines.position(),
             Blocks::Parsed(parsed, _) => parsed.position(),
@@ -247,6 +298,9 @@ impl Reader {
 
     /// The bad lines so far.
     pub fn bad_lines(&self) -> &BadLines {
+        if let Some(CacheUse::Read(pass)) = &self.cache {
+            return pass.bad_lines();
+        }
         match &self.blocks {
             Blocks::Lines(lines) => lines.bad_lines(),
             Blocks::Parsed(parsed, _) => parsed.bad_lines(),

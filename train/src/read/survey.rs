@@ -1,4 +1,5 @@
-//! Surveys the columns of CSV files and of JSON lines before the training: their values, and the numbers that scaling needs.
+//! Surveys the columns of CSV files and of JSON lines before the training: their values, and the numbers that scaling
+//! needs.
 
 use crate::limits::COLUMNS_MAX;
 use crate::read::block::Block;
@@ -104,7 +105,7 @@ impl Survey {
             return Ok(survey);
         }
         for path in &data.files {
-            let io = |source| ReadError::Io { file: path.clone(), source };
+            let io = |source| ReadError::io(path, source);
             let stream = Stream::open(path, ReadPosition::default().read, &data.stop).map_err(io)?;
             let mut source = Source::new(path.clone(), stream, &data.stop)?;
             let Some(mut kind) = LineReader::of(&mut source, data)? else { continue };

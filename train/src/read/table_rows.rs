@@ -4,11 +4,30 @@
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, OCCURRENCES_PER_BLOCK_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::error::ReadError;
-use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
+use crate::read::fields::example_fields::{ExampleFields, FieldUse};
+use crate::read::fields::field::FieldId;
+use crate::read::formats::columns::{
+    ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
+};
 use crate::read::formats::labels::{Labels, zero_bit};
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::{Scale, Scaling};
 use std::ops::Range;
+
+/// What the columns of a table mean.
+#[derive(Clone, Debug)]
+pub struct TableSettings {
+    /// The roles of the columns. Columns of floats and decimals are numeric unless it says otherwise.
+    pub choice: ColumnChoice,
+    /// The scaling of numbers.
+    pub scale: Scale,
+    /// The allowed labels.
+    pub labels: Labels,
+    /// Whether there may be no label column.
+    pub unlabelled: bool,
+    /// What is done with the fields of rows.
+    pub fields: FieldUse,
+}
 
 /// Makes examples of the rows of a table. A [`BlockSource`](crate::BlockSource) fills blocks with it.
 ///
@@ -44,6 +63,9 @@ pub struct TableRows {
     scaling: Vec<Scaling>,
     /// Features of an example, without the intercept.
     features: usize,
+    fields: ExampleFields,
+    /// The field of each place of an example, without the intercept.
+    of_places: Vec<FieldId>,
     labels: Labels,
     /// Whether the label is in the first column because nothing chose another.
     label_as_first: bool,
@@ -67,7 +89,9 @@ impl TableRows {
         labels: Labels,
         unlabelled: bool,
     ) -> Result<TableRows, ReadError> {
-        TableRows::typed(name, header, (choice, &|_| false), &Scale::default(), labels, unlabelled)
+        let (choice, scale, fields) = (choice.clone(), Scale::default(), FieldUse::default());
+        let settings = TableSettings { choice, scale, labels, unlabelled, fields };
+        TableRows::typed(name, header, &settings, &|_| false)
     }
 
     /// As [`new`](Self::new). Columns for which `is_number` returns true are numeric, unless a flag names them. Numbers
@@ -78,15 +102,15 @@ impl TableRows {
     pub(crate) fn typed(
         name: &str,
         header: &[String],
-        (choice, is_number): (&ColumnChoice, &dyn Fn(usize) -> bool),
-        scale: &Scale,
-        labels: Labels,
-        unlabelled: bool,
+        settings: &TableSettings,
+        is_number: &dyn Fn(usize) -> bool,
     ) -> Result<TableRows, ReadError> {
+        let TableSettings { choice, scale, labels, unlabelled, fields } = settings;
         // As in the header of a CSV file.
         let header: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
-        let (mut columns, roles) = choice.resolve(name, &header, !unlabelled, is_number)?;
+        let (mut columns, roles) = choice.resolve(name, &header, !*unlabelled, is_number)?;
         columns.scale.clone_from(scale);
+        fields.check(name, &columns.features())?;
         let scaling = columns.scaling(&header);
         let scaling = scaling.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
         let mut features = 0;
@@ -96,6 +120,9 @@ impl TableRows {
             place
         };
         let places = roles.iter().map(&mut place).collect();
+        let is_feature = |role: &Role| matches!(role, Role::Categorical(_) | Role::Numeric(..));
+        let names = header.iter().zip(&roles).filter(|(_, role)| is_feature(role)).map(|(name, _)| name);
+        let of_places = names.map(|name| FieldId::of(name.as_bytes())).collect();
         let label_as_first = choice.label.is_none() && columns.label.as_deref() != Some("label");
         let (repeats, name) = (RepeatedKeys::default(), name.to_owned());
         Ok(TableRows {
@@ -106,7 +133,9 @@ impl TableRows {
             places,
             scaling,
             features,
-            labels,
+            fields: ExampleFields::new(fields),
+            of_places,
+            labels: *labels,
             label_as_first,
             repeats,
             zeros: 0,
@@ -176,29 +205,34 @@ impl TableRows {
             keys: &mut block.keys[begin..],
             values: &mut block.values[begin..],
             labels: vec![f32::NAN; rows],
+            bases: Vec::new(),
             lists: Lists::default(),
             first,
             stride,
             table: self,
         };
         let filled = fill(&mut new);
-        let (labels, lists) = (std::mem::take(&mut new.labels), std::mem::take(&mut new.lists));
-        let ends = filled.and_then(|()| match lists.cells.is_empty() {
+        let (labels, bases) = (std::mem::take(&mut new.labels), std::mem::take(&mut new.bases));
+        let lists = std::mem::take(&mut new.lists);
+        let is_plain = lists.cells.is_empty() && !self.fields.is_used();
+        let ends = filled.and_then(|()| match is_plain {
             true => Ok((1..=rows).map(|row| begin + row * stride).collect()),
             false => self.spread(block, begin, stride, rows, lists),
         });
-        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, ends));
+        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, &bases, ends));
         if ended.is_err() {
             block.keys.truncate(begin);
             block.values.truncate(begin);
+            block.fields.truncate(begin);
         }
         self.rows += rows as u64;
         ended
     }
 
-    /// Puts the features of lists in the places of their columns. Returns where each example ends then.
+    /// Puts the features of lists in the places of their columns, and appends crosses. Returns where each example ends
+    /// then.
     fn spread(
-        &self,
+        &mut self,
         block: &mut Block,
         begin: usize,
         stride: usize,
@@ -207,6 +241,7 @@ impl TableRows {
     ) -> Result<Vec<usize>, ReadError> {
         let (keys, values) = (block.keys.split_off(begin), block.values.split_off(begin));
         lists.cells.sort_by_key(|cell| (cell.row, cell.place));
+        let first = stride - self.features;
         let mut cells = lists.cells.into_iter().peekable();
         let mut ends = Vec::with_capacity(rows);
         for row in 0..rows {
@@ -221,7 +256,12 @@ impl TableRows {
                     Some(cell) => block.keys.extend_from_slice(&lists.keys[cell.keys]),
                 }
                 block.values.resize(block.keys.len(), 1.0);
+                if let Some(at) = place.checked_sub(first) {
+                    self.fields.add(self.of_places[at], block);
+                }
             }
+            let crossed = self.fields.end(block, example + first);
+            crossed.map_err(|what| self.wrong(row, what.to_owned()))?;
             let features = block.keys.len() - example;
             if features > FEATURES_PER_EXAMPLE_MAX {
                 let most = FEATURES_PER_EXAMPLE_MAX;
@@ -243,6 +283,7 @@ impl TableRows {
         begin: usize,
         first: usize,
         mut labels: Vec<f32>,
+        bases: &[f32],
         ends: Vec<usize>,
     ) -> Result<(), ReadError> {
         for (row, label) in labels.iter_mut().enumerate() {
@@ -250,6 +291,11 @@ impl TableRows {
             if self.zeros == 3 && self.labels == Labels::Signs {
                 return Err(self.wrong(row, MIXED.into()));
             }
+        }
+        if !bases.is_empty() || !block.bases.is_empty() {
+            block.bases.resize(block.labels.len(), 0.0);
+            block.bases.extend_from_slice(bases);
+            block.bases.resize(block.labels.len() + labels.len(), 0.0);
         }
         let mut from = begin;
         for (label, end) in labels.into_iter().zip(ends) {
@@ -293,6 +339,8 @@ pub struct NewRows<'a> {
     keys: &'a mut [u64],
     values: &'a mut [f32],
     labels: Vec<f32>,
+    /// The bases. Empty: all are 0.
+    bases: Vec<f32>,
     lists: Lists,
     /// 1 if each example has an intercept.
     first: usize,
@@ -390,6 +438,42 @@ impl NewRows<'_> {
                 Err(self.table.wrong(row, format!("{expected}, in column {name:?}; found {found:?}")))
             }
         }
+    }
+
+    /// Writes the base of the offset's column. `None`: it is missing, which is an error.
+    ///
+    /// # Errors
+    /// It is missing or not finite.
+    ///
+    /// # Panics
+    /// There is no such row.
+    pub fn offset(&mut self, row: usize, number: Option<f32>) -> Result<(), ReadError> {
+        let Some(base) = number.filter(|number| number.is_finite()) else {
+            return Err(self.no_offset(row, NO_OFFSET));
+        };
+        self.bases.resize(self.labels.len(), 0.0);
+        self.bases[row] = base;
+        Ok(())
+    }
+
+    /// As [`offset`](Self::offset), by its text.
+    ///
+    /// # Errors
+    /// As for [`offset`](Self::offset).
+    ///
+    /// # Panics
+    /// There is no such row.
+    pub fn offset_of_text(&mut self, row: usize, text: &[u8]) -> Result<(), ReadError> {
+        match parse_offset(text) {
+            Ok(base) => self.offset(row, Some(base)),
+            Err(expected) => Err(self.no_offset(row, expected)),
+        }
+    }
+
+    #[cold]
+    fn no_offset(&self, row: usize, expected: &str) -> ReadError {
+        let name = self.table.columns.offset.as_deref().unwrap_or_default();
+        self.table.wrong(row, format!("{expected}, in column {name:?}"))
     }
 
     /// Writes the label, by its text. `None`: it is missing, which is an error.

@@ -1,8 +1,12 @@
 //! The same table in every format that has columns: the same keys, values and labels.
 
-use gannet_train::{Block, ColumnChoice, CsvForm, Data, Format, Reader, Share};
+use gannet_train::{
+    Block, ColumnChoice, ColumnKeys, Crosses, CsvForm, Data, FieldUse, Format, Reader, Share, cross_key,
+    text_key,
+};
 use proptest::prelude::*;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// A row: its label, a text and a number that may be missing, a whole number, a flag.
 pub type Row = (bool, Option<String>, Option<f32>, i64, bool);
@@ -59,6 +63,8 @@ pub fn examples(data: &Data) -> Block {
         all.offsets.extend(block.offsets[1..].iter().map(|end| base + end));
         all.keys.extend(&block.keys);
         all.values.extend(&block.values);
+        all.bases.extend(&block.bases);
+        all.fields.extend(&block.fields);
     }
     all
 }
@@ -308,4 +314,100 @@ fn an_open_quote_does_not_hide_lines() {
 fn formats_with_columns_are_alike() {
     assert!(Format::Csv.is_like(Format::Json) && Format::Json.is_like(Format::Parquet));
     assert!(!Format::Csv.is_like(Format::Libsvm) && Format::Vw.is_like(Format::Vw));
+}
+
+/// A table of categories in every format that has fields: the crosses and the fields are the same.
+#[test]
+fn crosses_and_fields_are_the_same_in_each_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [("UA", "7", "1.5"), ("AA", "9", "-2"), ("UA", "", "0.25")];
+    let mut files = vec![("csv", String::from("label,air,hour,x\n")), ("jsonl", String::new())];
+    files.push(("vw", String::new()));
+    for (at, (air, hour, x)) in rows.iter().enumerate() {
+        let label = at % 2;
+        files[0].1 += &format!("{label},{air},{hour},{x}\n");
+        files[1].1 += &format!("{{\"label\": {label}, \"air\": {air:?}, \"hour\": {hour:?}, \"x\": {x}}}\n");
+        // A namespace for each column. vw has no names that are empty texts.
+        files[2].1 += &format!("{label} |air {air} |hour {hour} |x value:{x}\n");
+    }
+    let crosses = |named: &[&str], lettered: &[&str]| {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        Arc::new(Crosses::new(&owned(named), &owned(lettered)).unwrap())
+    };
+    let read = |name: &str, text: &str, crosses: &Arc<Crosses>| {
+        let columns = ColumnChoice { numeric: vec!["x".into()], ..ColumnChoice::default() };
+        let columns = if name == "vw" { ColumnChoice::default() } else { columns };
+        let fields = FieldUse { crosses: crosses.clone(), in_blocks: true };
+        examples(&Data { columns, fields, ..Data::new(&file(&folder, &format!("table.{name}"), text)) })
+    };
+    let named = crosses(&["air*hour", "x,air", "x*x"], &[]);
+    let csv = read("csv", &files[0].1, &named);
+    assert_eq!(csv, read("jsonl", &files[1].1, &named));
+    // The intercept, three columns, three crosses.
+    assert_eq!(csv.offsets, [0, 7, 14, 21]);
+    let (air, x) = (ColumnKeys::new("air"), ColumnKeys::new("x").numeric());
+    let hour = ColumnKeys::new("hour").categorical(b"7");
+    let ua = air.categorical(b"UA");
+    let first: Vec<(u64, f32)> = csv.keys[4..7].iter().copied().zip(csv.values[4..7].to_vec()).collect();
+    let mut want = [(cross_key(&[ua, hour]), 1.0), (cross_key(&[ua, x]), 1.5), (cross_key(&[x, x]), 2.25)];
+    assert_eq!(first, want);
+    let field = |name: &str| text_key(0, name.as_bytes());
+    let fields = ["air", "hour", "x", "air*hour", "air*x", "x*x"].map(field);
+    assert_eq!(csv.fields[..7], [&[0][..], &fields].concat());
+    // vw's letters, and the same fields. The third line has no hour, and so no cross with it.
+    let letters = crosses(&[], &["ah", "xa", "xx"]);
+    let vw = read("vw", &files[2].1, &letters);
+    let value = text_key(text_key(0, b"x"), b"value");
+    want =
+        [(cross_key(&[ua, hour]), 1.0), (cross_key(&[ua, value]), 1.5), (cross_key(&[value, value]), 2.25)];
+    let of_vw: Vec<(u64, f32)> = vw.keys[4..7].iter().copied().zip(vw.values[4..7].to_vec()).collect();
+    assert_eq!(of_vw, want);
+    assert_eq!((&vw.offsets[..], &vw.fields[..4]), (&[0, 7, 14, 19][..], &csv.fields[..4]));
+    // libffm has fields by number, and libsvm has none.
+    let ffm = file(&folder, "table.ffm", "1 3:7:1 12:9:2\n");
+    let of = |fields: &Arc<Crosses>| FieldUse { crosses: fields.clone(), in_blocks: true };
+    let ffm = examples(&Data { fields: of(&crosses(&["3*12"], &[])), ..Data::new(&ffm) });
+    assert_eq!((ffm.keys[3], ffm.values[3]), (cross_key(&[9, 7]), 2.0));
+    assert_eq!(ffm.fields, [0, field("3"), field("12"), field("12*3")]);
+    let svm = file(&folder, "table.svm", "1 3:7\n");
+    let refused = |data: Data| Reader::open(&data, 1, Share::ALL).err().unwrap().to_string();
+    let error = refused(Data { fields: of(&named), ..Data::new(&svm) });
+    assert!(error.contains("libsvm has no fields"), "{error}");
+    let csv = file(&folder, "table.csv", &files[0].1);
+    let error = refused(Data { fields: of(&crosses(&["air,hours"], &[])), ..Data::new(&csv) });
+    assert!(error.contains("\"hours\", which is no column of features; they are air, hour, x"), "{error}");
+}
+
+/// The same offsets, in each format with columns and in vw.
+#[test]
+fn offsets_are_bases_in_each_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let columns = ColumnChoice { offset: Some("start".into()), ..ColumnChoice::default() };
+    let read = |name: &str, text: &str| {
+        let columns = if name == "vw" { ColumnChoice::default() } else { columns.clone() };
+        examples(&Data { columns, ..Data::new(&file(&folder, &format!("table.{name}"), text)) })
+    };
+    let csv = read("csv", "label,start,a\n1,0,x\n0,-1.5,y\n1,2e1,z\n");
+    let json = read(
+        "jsonl",
+        "{\"label\": 1, \"start\": 0, \"a\": \"x\"}\n{\"start\": \"-1.5\", \"label\": 0, \"a\": \"y\"}\n\
+         {\"label\": 1, \"a\": \"z\", \"start\": 20.0}\n",
+    );
+    assert_eq!(csv, json);
+    assert_eq!((&csv.bases[..], csv.keys.len()), (&[0.0, -1.5, 20.0][..], 6));
+    assert_eq!(read("vw", "1 1 0 |a x\n0 1 -1.5 |a y\n1 1 2e1 |a z\n").bases, csv.bases);
+    for (name, text, words) in [
+        ("csv", "label,start,a\n1,,x\n", "an offset: a number that may not be missing, in column \"start\""),
+        ("csv", "label,start,a\n1,up,x\n", "expected a number"),
+        ("csv", "label,a\n1,x\n", "no column \"start\" (named by --offset)"),
+        ("jsonl", "{\"label\": 1, \"a\": \"x\"}\n", "an offset: a number that may not be missing"),
+        ("jsonl", "{\"label\": 1, \"start\": [1]}\n", "no list"),
+    ] {
+        let data =
+            Data { columns: columns.clone(), ..Data::new(&file(&folder, &format!("wrong.{name}"), text)) };
+        let opened = Reader::open(&data, 1, Share::ALL);
+        let read = opened.and_then(|mut reader| reader.next(&mut Block::default()));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }

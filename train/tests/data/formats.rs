@@ -45,9 +45,9 @@ fn libsvm_line(rng: &mut Rng) -> String {
 }
 
 fn vw_line(rng: &mut Rng) -> String {
-    let mut line = pick(rng, &["0", "1", "-1", "+1", "1.0"]).to_owned();
-    if rng.below(3) == 0 {
-        line += &format!(" {:.2}{}", rng.unit() * 3.0, pick(rng, &["", " 0"]));
+    let mut line = pick(rng, &["0", "1", "-1", "+1", "1.0", ""]).to_owned();
+    if !line.is_empty() && rng.below(3) == 0 {
+        line += &format!(" {:.2}{}", rng.unit() * 3.0, pick(rng, &["", " 0", " 0.5", " -1e3"]));
     }
     line += pick(rng, &[" ", " ", " 'tag ", " 'tag", " tag"]);
     for _ in 0..1 + rng.below(3) {
@@ -62,7 +62,8 @@ fn vw_line(rng: &mut Rng) -> String {
                     .to_owned(),
             };
             if rng.below(2) == 0 {
-                line += &format!(":{}", value(rng));
+                let text = pick(rng, &["red", "1a", "caf\u{e9}", "x^y"]).to_owned();
+                line += &format!(":{}", if rng.below(4) == 0 { text } else { value(rng) });
             }
             line += pick(rng, &[" ", " ", "  ", "\t"]);
         }
@@ -167,33 +168,58 @@ fn one(format: Format, text: &str) -> Plain {
 #[test]
 fn vw_lines_mean_what_they_say() {
     let key = |space: &str, name: &str| text_key(text_key(0, space.as_bytes()), name.as_bytes());
-    for (text, label, importance, features) in [
-        ("1 | 7 12:0.5", 1.0, 1.0, vec![(7, 1.0), (12, 0.5)]),
-        ("-1 |", 0.0, 1.0, vec![]),
-        ("0 2.5 'id|u x:2", 0.0, 2.5, vec![(key("u", "x"), 2.0)]),
-        ("1 0.5 0 |u:3 x:2 y", 1.0, 0.5, vec![(key("u", "x"), 6.0), (key("u", "y"), 3.0)]),
-        ("1 0 tag|u 7", 1.0, 0.0, vec![(key("u", "7"), 1.0)]),
+    for (text, label, importance, base, features) in [
+        ("1 | 7 12:0.5", 1.0, 1.0, 0.0, vec![(7, 1.0), (12, 0.5)]),
+        ("-1 |", 0.0, 1.0, 0.0, vec![]),
+        ("0 2.5 'id|u x:2", 0.0, 2.5, 0.0, vec![(key("u", "x"), 2.0)]),
+        ("1 0.5 0 |u:3 x:2 y", 1.0, 0.5, 0.0, vec![(key("u", "x"), 6.0), (key("u", "y"), 3.0)]),
+        ("1 0 tag|u 7", 1.0, 0.0, 0.0, vec![(key("u", "7"), 1.0)]),
         (
             "1 'a-tag |u x |v x |u y",
             1.0,
             1.0,
+            0.0,
             vec![(key("u", "x"), 1.0), (key("v", "x"), 1.0), (key("u", "y"), 1.0)],
         ),
         (
             "| x 007 18446744073709551615",
             f32::NAN,
             1.0,
+            0.0,
             vec![(key("", "x"), 1.0), (7, 1.0), (key("", "18446744073709551615"), 1.0)],
         ),
-        ("'tag | 1", f32::NAN, 1.0, vec![(1, 1.0)]),
-        ("1|u x", f32::NAN, 1.0, vec![(key("u", "x"), 1.0)]),
-        ("1 |a|b x:1|c y", 1.0, 1.0, vec![(key("b", "x"), 1.0), (key("c", "y"), 1.0)]),
-        ("1 || 3 |\t4", 1.0, 1.0, vec![(3, 1.0), (4, 1.0)]),
-        ("1.0 1e0 | 3:1e1", 1.0, 1.0, vec![(3, 10.0)]),
+        ("'tag | 1", f32::NAN, 1.0, 0.0, vec![(1, 1.0)]),
+        ("1|u x", f32::NAN, 1.0, 0.0, vec![(key("u", "x"), 1.0)]),
+        ("1 |a|b x:1|c y", 1.0, 1.0, 0.0, vec![(key("b", "x"), 1.0), (key("c", "y"), 1.0)]),
+        ("1 || 3 |\t4", 1.0, 1.0, 0.0, vec![(3, 1.0), (4, 1.0)]),
+        ("1.0 1e0 | 3:1e1", 1.0, 1.0, 0.0, vec![(3, 10.0)]),
+        // As in vw's first tutorial.
+        (
+            "0 1 0.5 'third_house | price:.53 age:.87",
+            0.0,
+            1.0,
+            0.5,
+            vec![(key("", "price"), 0.53), (key("", "age"), 0.87)],
+        ),
+        // A text is hashed under the key of the name, as in vw.
+        (
+            "1 |u:2 color:red size:3 | 7:x",
+            1.0,
+            1.0,
+            0.0,
+            vec![
+                (text_key(key("u", "color"), b"red"), 2.0),
+                (key("u", "size"), 6.0),
+                (text_key(7, b"x"), 1.0),
+            ],
+        ),
     ] {
         let got = one(Format::Vw, text);
         let features = std::iter::once((INTERCEPT_KEY, 1.0)).chain(features).collect();
-        assert!(same(std::slice::from_ref(&got), &[(label, importance, features)]), "{text}: {got:?}");
+        assert!(
+            same(std::slice::from_ref(&got), &[(label, [importance, base], features)]),
+            "{text}: {got:?}"
+        );
     }
 }
 

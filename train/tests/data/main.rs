@@ -1,9 +1,12 @@
 //! Tests of reading: formats, files, bad input, rows of tables.
 
 mod bad_input;
+mod cache;
 mod columns;
 mod files;
 mod formats;
+#[cfg(feature = "cloud")]
+mod objects;
 mod reading;
 #[cfg(feature = "parquet")]
 mod table_files;
@@ -13,5 +16,9 @@ mod table_rows;
 mod entries;
 #[path = "../model/mod.rs"]
 mod model;
+#[cfg(feature = "cloud")]
+#[path = "../../../tests/harness/web_server.rs"]
+mod web_server;
+
 #[path = "../model/plain.rs"]
 mod plain;

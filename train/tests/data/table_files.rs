@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 
-fn batch(rows: &[Row], packed: bool) -> RecordBatch {
+pub fn batch(rows: &[Row], packed: bool) -> RecordBatch {
     let texts = || rows.iter().map(|row| row.1.as_deref());
     let city: ArrayRef = match packed {
         true => Arc::new(texts().collect::<DictionaryArray<Int32Type>>()),
@@ -33,7 +33,7 @@ fn batch(rows: &[Row], packed: bool) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-fn write_parquet(path: &Path, batches: &[RecordBatch], compression: Compression) {
+pub fn write_parquet(path: &Path, batches: &[RecordBatch], compression: Compression) {
     let properties = WriterProperties::builder().set_compression(compression).build();
     let file = std::fs::File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties)).unwrap();
@@ -45,13 +45,13 @@ fn write_parquet(path: &Path, batches: &[RecordBatch], compression: Compression)
     writer.close().unwrap();
 }
 
-fn write_arrow(path: &Path, batches: &[RecordBatch]) {
+pub fn write_arrow(path: &Path, batches: &[RecordBatch]) {
     let mut writer = FileWriter::try_new(std::fs::File::create(path).unwrap(), &batches[0].schema()).unwrap();
     batches.iter().for_each(|batch| writer.write(batch).unwrap());
     writer.finish().unwrap();
 }
 
-fn write_stream(path: &Path, batches: &[RecordBatch]) {
+pub fn write_stream(path: &Path, batches: &[RecordBatch]) {
     let mut writer =
         StreamWriter::try_new(std::fs::File::create(path).unwrap(), &batches[0].schema()).unwrap();
     batches.iter().for_each(|batch| writer.write(batch).unwrap());

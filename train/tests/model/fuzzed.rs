@@ -42,7 +42,7 @@ pub fn read(
     while reader.next(&mut block)? {
         for i in 0..block.len() {
             let features = block.range(i).map(|j| (block.keys[j], block.values[j])).collect();
-            rows.push((block.labels[i], block.importance(i), features));
+            rows.push((block.labels[i], [block.importance(i), block.base(i)], features));
         }
     }
     Ok((rows, reader.bad_lines().count))
@@ -52,7 +52,7 @@ pub fn read(
 pub fn same(a: &[Plain], b: &[Plain]) -> bool {
     let bits = |rows: &[Plain]| {
         let row = |(y, w, f): &Plain| {
-            (y.to_bits(), w.to_bits(), f.iter().map(|(k, v)| (*k, v.to_bits())).collect::<Vec<_>>())
+            (y.to_bits(), w.map(f32::to_bits), f.iter().map(|(k, v)| (*k, v.to_bits())).collect::<Vec<_>>())
         };
         rows.iter().map(row).collect::<Vec<_>>()
     };

@@ -3,8 +3,8 @@
 
 use gannet_train::{ColumnKeys, Counts, INTERCEPT_KEY, limits::FEATURES_PER_EXAMPLE_MAX, text_key};
 
-/// An example: label, importance, features.
-pub type Plain = (f32, f32, Vec<(u64, f32)>);
+/// An example: label, importance and base, features.
+pub type Plain = (f32, [f32; 2], Vec<(u64, f32)>);
 /// A line: nothing, an example, or wrong.
 pub type Line = Option<Result<Plain, ()>>;
 
@@ -108,7 +108,7 @@ fn example(label: f32, importance: f32, features: Vec<(u64, f32)>) -> Result<Pla
     if features.len() >= FEATURES_PER_EXAMPLE_MAX {
         return Err(());
     }
-    Ok((label, importance, std::iter::once((INTERCEPT_KEY, 1.0)).chain(features).collect()))
+    Ok((label, [importance, 0.0], std::iter::once((INTERCEPT_KEY, 1.0)).chain(features).collect()))
 }
 
 /// Parses a label. The label -1, which means 0, becomes -0.
@@ -307,12 +307,13 @@ pub fn vw(line: &[u8], unlabelled: bool) -> Line {
         }
         let label = match before.first().map(|t| sign(t)) {
             None if unlabelled => f32::NAN,
+            None => return Ok(None),
             Some(Ok(label)) => label,
             _ => return Err(()),
         };
         let importance = before.get(1).map_or(Ok(1.0), |t| number(t))?;
         let base = before.get(2).map_or(Ok(0.0), |t| number(t))?;
-        if importance < 0.0 || base != 0.0 || before.len() > 3 {
+        if importance < 0.0 || before.len() > 3 {
             return Err(());
         }
         let mut features = Vec::new();
@@ -323,18 +324,29 @@ pub fn vw(line: &[u8], unlabelled: bool) -> Line {
                 namespace = Some(named(words.remove(0))?);
             }
             for word in words {
-                let (name, value) = named(word)?;
-                features.push(match (namespace, whole(name)) {
+                let (name, text) = split_once(word, b':');
+                let text = text.filter(|text| is_text(text) && !name.is_empty());
+                let (name, value) = named(if text.is_some() { name } else { word })?;
+                let (key, value) = match (namespace, whole(name)) {
                     (None, Ok(number)) if number != INTERCEPT_KEY => (number, value),
                     (None, _) => (text_key(text_key(0, b""), name), value),
                     (Some((space, scale)), _) => (text_key(text_key(0, space), name), value * scale),
-                });
+                };
+                features.push((text.map_or(key, |text| text_key(key, text)), value));
             }
         }
         if features.iter().any(|f| !f.1.is_finite()) {
             return Err(());
         }
-        example(label, importance, features)
+        let (label, [importance, _], features) = example(label, importance, features)?;
+        Ok(Some((label, [importance, if base == 0.0 { 0.0 } else { base }], features)))
     };
-    Some(record())
+    record().transpose()
+}
+
+/// Whether a value is a text, and no number.
+fn is_text(value: &[u8]) -> bool {
+    let is_number = std::str::from_utf8(value).is_ok_and(|value| value.parse::<f32>().is_ok());
+    let is_plain = value.iter().all(|&b| b > b' ' && b != b':');
+    !value.is_empty() && is_plain && !is_number
 }

@@ -3,7 +3,7 @@
 
 use super::Verbs;
 use super::connect::Flow;
-use super::hostile::{LIMIT, end_of, message, post};
+use super::hostile::{LIMIT, PAUSE, end_of, message, post};
 use super::stream::VerbsStream;
 use super::window::Credit;
 use crate::remote::{ReadRequest, Registrar};
@@ -53,6 +53,7 @@ fn serve(verbs: &Verbs, ip: IpAddr, words: &FolderWords) -> String {
     let mut buffer = vec![0; 64 << 10];
     while words.message("over").is_none() {
         assert!(started.elapsed() < 3 * LIMIT, "the other machine does not end");
+        std::thread::sleep(PAUSE);
         if let Some(mut stream) = listener.accept().unwrap() {
             assert!(stream.allow_reads().unwrap());
             sessions.push(stream);
@@ -81,7 +82,7 @@ fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
     while !stream.is_open() {
         assert!(started.elapsed() < LIMIT);
         assert_eq!(stream.recv(&mut []).unwrap(), None);
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
     }
     stream
 }
@@ -92,6 +93,7 @@ fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
     let (started, mut buffer) = (Instant::now(), [0; 64]);
     while stream.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap() != Some(10) {
         assert!(started.elapsed() < LIMIT);
+        std::thread::sleep(PAUSE);
     }
     assert_eq!(&buffer[..10], b"still here");
     let reader = stream.reader().unwrap();

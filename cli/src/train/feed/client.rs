@@ -2,7 +2,7 @@
 //! the job's scheduler, shows the progress, and tests and saves the model as a reader of the servers.
 
 use crate::failure::{Failure, INPUT, PEER, SYSTEM};
-use crate::flags::{TasksName, TrainArgs};
+use crate::flags::{JobArgs, SessionArgs, StoreArgs, TasksName, TrainArgs};
 use crate::job::{check, connection, sync};
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
@@ -13,21 +13,21 @@ use crate::report::progress::ProgressDisplay;
 use crate::runs::in_run::InRun;
 use crate::runs::{in_run, settings};
 use crate::server::store;
-use crate::train::ending::Learned;
+use crate::train::ending::{Learned, Results};
 use crate::train::feed::outcome::{JobOutcome, together};
 use crate::train::feed::reading;
-use crate::train::feed::roles::check_model;
 use crate::train::validation::Validator;
 use crate::train::{ending, options, tasks};
 use crate::{security, signals};
-use gannet::job::{DataServerConfig, FeedStatus, JobStatus, forget_job};
-use gannet::runs::{RunMember, RunSetting};
+use gannet::job::{DataServerConfig, FeedStatus, JobPlan, JobStatus, forget_job};
+use gannet::runs::RunMember;
 use gannet::train::models::Objective;
 use gannet::train::{
-    Backend, BadLines, Columns, FileDataSource, Options, Progress, PushContent, Reader, RemoteBackend, Share,
-    StepReport, TrainedRows, evaluate, plan_files, test_at_end,
+    Backend, BadLines, Columns, FileDataSource, FileFingerprint, Options, Progress, PushContent, Reader,
+    RemoteBackend, Share, StepReport, TrainedRows, evaluate, plan_files, test_at_end,
 };
 use gannet::{Server, ServerConfig, Transports};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -45,16 +45,20 @@ const FAILURE_WAIT: Duration = Duration::from_secs(5);
 
 /// Runs the client of a job.
 pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
-    check_model(args)?;
     args.job.tasks.tasks = TasksName::On;
     let (args, job) = (&*args, &args.job);
     check::check_job(job)?;
-    let schema = options::schema(args)?;
+    let schema = options::schema(&args.optimizer, &args.admission, &job.table)?;
     let mut options = options::options(args, Share::ALL, true)?;
     let push = PushContent::choose(options.push, &schema)?;
-    tasks::are_wanted(args, &options)?;
-    options::preflight(args, &options, &schema)?;
-    let Offer { config, settings, format, columns } = offer(args, &options)?;
+    tasks::are_wanted(job, &options)?;
+    options::preflight(args.output.out.as_deref(), &options, &schema)?;
+    let fingerprints = tasks::fingerprints(&options)?;
+    let files = plan_files(&options.data.files, &fingerprints);
+    let settings = settings::of_run(args, &files, Some(&options));
+    let plan = tasks::plan(job, &options, files, &settings)?;
+    let reading = reading::reading(&args.data, &job.tasks);
+    let Offer { config, format, columns } = offer(plan, reading, &options, &fingerprints)?;
     let stop = signals::stop_flag()?;
     options.stop_on(&stop);
     let metrics = Metrics::start(&args.metrics, "client")?;
@@ -63,18 +67,19 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     of_run.config.incarnation = line.allocate()?;
     let tables = [schema.name.as_str()];
     let of_data = (settings, &options.data.scale);
-    let joined = in_run::join(args, &mut of_run, of_data, &tables, gannet::runs::CLIENT)?;
+    let joined =
+        in_run::join(job, args.output.json, &mut of_run, of_data, &tables, (gannet::runs::CLIENT, ""))?;
     let Some(run) = joined else { return Ok(()) };
     line.config.run = of_run.config.run;
     let status = config.status.clone();
     let timeout = config.plan.worker_timeout();
     let bytes = config.plan.files.iter().map(|file| file.bytes).sum();
-    let serving = listen(args, config, &metrics)?;
+    let serving = listen(job, &args.sessions, &args.memory, config, &metrics)?;
     let training = Arc::new(Training::new(true));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
     let (options, status, stop, start) = (&options, &*status, &*stop, Instant::now());
-    let mut job = ServedJob {
+    let mut served = ServedJob {
         args,
         options,
         status,
@@ -90,32 +95,32 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
         asked: None,
     };
     let worked = line.connect(&metrics).and_then(|worker| {
-        let opened = match sync::is_damped(&args.job, push)? {
+        let opened = match sync::is_damped(job, push)? {
             true => RemoteBackend::open_damped(worker, &schema, 0),
             false => RemoteBackend::open(worker, &schema, 0),
         };
         let account = run.account();
-        let rows = job.run(&mut opened?, &account)?;
+        let rows = served.run(&mut opened?, &account)?;
         run.finish(rows, &account)
     });
-    drop(job);
-    end(args, serving, (status, timeout), stop, worked)
+    drop(served);
+    end(job.data_dir.as_deref(), serving, (status, timeout), stop, worked)
 }
 
 /// What the client offers to its workers.
 struct Offer {
     config: DataServerConfig,
-    settings: Vec<RunSetting>,
     format: &'static str,
     columns: Option<Columns>,
 }
 
-/// Reads the beginnings of the files, finds their format, and plans the splits.
-fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
-    let fingerprints = tasks::fingerprints(options)?;
-    let files = plan_files(&options.data.files, &fingerprints);
-    let settings = settings::settings(args, &options.data.files, Some(&files), Some(options))?;
-    let plan = tasks::plan(args, options, files, &settings)?;
+/// Reads the beginnings of the files, and finds their format.
+fn offer(
+    plan: JobPlan,
+    reading: String,
+    options: &Options,
+    fingerprints: &[FileFingerprint],
+) -> Result<Offer, Failure> {
     let reader = Reader::open(&options.data, options.batch, Share::ALL);
     let reader = reader.map_err(|error| Failure::input(error.to_string()))?;
     let (format, columns) = (reader.format(), reader.columns().cloned());
@@ -128,23 +133,22 @@ fn offer(args: &TrainArgs, options: &Options) -> Result<Offer, Failure> {
     }
     let config = DataServerConfig {
         plan,
-        reading: reading::reading(args),
-        source: Arc::new(FileDataSource::new(&options.data, &fingerprints)),
+        reading,
+        source: Arc::new(FileDataSource::new(&options.data, fingerprints)),
         status: Arc::default(),
     };
     config.check().map_err(Failure::input)?;
-    Ok(Offer { config, settings, format, columns })
+    Ok(Offer { config, format, columns })
 }
 
 /// Ends the job: the workers learn how it ended, and the file with the state of a finished job is removed.
 fn end(
-    args: &TrainArgs,
+    state_folder: Option<&Path>,
     serving: Server,
     (status, timeout): (&FeedStatus, Duration),
     stop: &AtomicBool,
     worked: Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let state_folder = args.job.data_dir.as_deref();
     let patience = match &worked {
         Ok(()) => timeout,
         // A restarted client continues from the state file. Until then its workers wait, at most for their
@@ -176,17 +180,22 @@ fn wait_for_workers(status: &FeedStatus, patience: Duration) {
 }
 
 /// Starts the server for the workers.
-fn listen(args: &TrainArgs, data: DataServerConfig, metrics: &Metrics) -> Result<Server, Failure> {
-    let job = &args.job;
+fn listen(
+    job: &JobArgs,
+    sessions: &SessionArgs,
+    memory: &StoreArgs,
+    data: DataServerConfig,
+    metrics: &Metrics,
+) -> Result<Server, Failure> {
     let listen = job.data_server.feed.as_deref().unwrap_or_default();
-    let net = args.sessions.net(job.transport.transport.net(job.io));
+    let net = sessions.net(job.transport.transport.net(job.io));
     let secured = security::of_server(net, ("--feed", listen), &job.security, &job.tls_server)?;
     let config = ServerConfig {
         threads: 1,
         token: secured.token,
-        limits: args.sessions.limits(),
+        limits: sessions.limits(),
         scheduler_only: true,
-        store: store::own_store(job.data_dir.as_deref(), &args.memory)?,
+        store: store::own_store(job.data_dir.as_deref(), memory)?,
         data_server: Some(data),
         ..ServerConfig::new(listen)
     };
@@ -222,8 +231,9 @@ struct ServedJob<'a> {
 impl ServedJob<'_> {
     /// Watches until all splits are trained, then evaluates and saves. Returns the number of rows.
     fn run(&mut self, backend: &mut RemoteBackend<Transports>, account: &Account) -> Result<u64, Failure> {
-        let mut validator = Validator::new(self.args, self.options.test.as_ref(), Objective::Click, &|| true);
-        let mut display = ProgressDisplay::of(self.args);
+        let results = Results::of(self.args);
+        let mut validator = Validator::new(results, self.options.test.as_ref(), Objective::Click, &|| true);
+        let mut display = ProgressDisplay::of(&self.args.job, self.args.output.json);
         let trained = self.watch(backend, &mut validator, &mut display);
         display.finish();
         let (job, seconds) = (trained?, self.start.elapsed().as_secs_f64());
@@ -239,10 +249,10 @@ impl ServedJob<'_> {
             bad_lines: &BadLines::default(),
             format: self.format,
             columns: self.columns.as_ref(),
-            intercept: !self.args.no_intercept,
+            intercept: results.intercept,
             missing: &[],
         };
-        let saved = learned.save(self.args, |folder, notes| lr::save_lr(folder, backend, notes))?;
+        let saved = results.save(&learned, |folder, notes| lr::save_lr(folder, backend, notes))?;
         if !stopped {
             // The last report of each worker has its final numbers.
             wait_for_workers(self.status, self.timeout);
@@ -257,8 +267,8 @@ impl ServedJob<'_> {
             served: self.status.served(),
             format: self.format,
         };
-        report.print(self.args.json, validator.into_validations(), account);
-        saved.print(self.args, stopped);
+        report.print(results.output.json, validator.into_validations(), account);
+        results.print_saved(saved, stopped);
         ending::ended_early(stopped, report.examples())?;
         Ok(report.stats.rows)
     }
@@ -299,7 +309,7 @@ impl ServedJob<'_> {
                 let (learned, loss, _) = together(job);
                 self.tell(job, display);
                 let step = learned / self.options.batch as u64;
-                let every = self.args.watch.validate_every.unwrap_or(u64::MAX);
+                let every = self.args.output.watch.validate_every.unwrap_or(u64::MAX);
                 let due = step / every > validated;
                 if due || !step.is_multiple_of(every) {
                     // The losses of the examples since the last validation are not known, so this uses the mean so

@@ -4,5 +4,4 @@ pub mod client;
 pub mod data_client;
 pub mod outcome;
 pub mod reading;
-pub mod roles;
 pub mod worker;

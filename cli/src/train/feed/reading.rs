@@ -1,12 +1,12 @@
 //! How a client reads its data, as its workers learn it.
 
-use crate::flags::{CountsName, FormatName, TrainArgs};
+use crate::flags::{CountsName, DataArgs, FormatName, TaskArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
 /// How the client reads its data, as JSON for its workers.
-pub fn reading(args: &TrainArgs) -> String {
-    let input = &args.input;
+pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
+    let input = &data.input;
     let name = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
     json!({
         "format": name(input.format.to_possible_value()),
@@ -17,21 +17,25 @@ pub fn reading(args: &TrainArgs) -> String {
         "delimiter": input.delimiter,
         "no_header": input.no_header,
         "columns": input.columns,
+        "offset": input.offset,
+        "cross": input.cross,
+        "quadratic": input.quadratic,
+        "cubic": input.cubic,
         "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
         "positive": input.positive,
         "skip_bad_lines": input.skip_bad_lines,
-        "no_intercept": args.no_intercept,
-        "start_together": args.job.tasks.start_together,
+        "no_intercept": data.no_intercept,
+        "start_together": tasks.start_together,
     })
     .to_string()
 }
 
 /// Takes the settings for reading the data from the client's JSON.
-pub fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
+pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Option<()> {
     let settings: Value = serde_json::from_str(reading).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let list = |value: &Value| value.as_array()?.iter().map(text).collect::<Option<Vec<String>>>();
-    let input = &mut args.input;
+    let input = &mut data.input;
     input.format = FormatName::from_str(settings["format"].as_str()?, false).ok()?;
     input.label = text(&settings["label"]);
     input.categorical = list(&settings["categorical"])?;
@@ -41,11 +45,15 @@ pub fn take_over(args: &mut TrainArgs, reading: &str) -> Option<()> {
     input.delimiter = delimiter.as_u64().map(u8::try_from).transpose().ok()?;
     input.no_header = settings["no_header"].as_bool()?;
     input.columns = list(&settings["columns"])?;
+    input.offset = text(&settings["offset"]);
+    input.cross = list(&settings["cross"])?;
+    input.quadratic = list(&settings["quadratic"])?;
+    input.cubic = list(&settings["cubic"])?;
     let counts = settings["criteo_counts"].as_str().map(|counts| CountsName::from_str(counts, false));
     input.criteo_counts = counts.transpose().ok()?;
     input.positive = text(&settings["positive"]);
     input.skip_bad_lines = settings["skip_bad_lines"].as_u64()?;
-    args.no_intercept = settings["no_intercept"].as_bool()?;
-    args.job.tasks.start_together |= settings["start_together"].as_bool()?;
+    data.no_intercept = settings["no_intercept"].as_bool()?;
+    tasks.start_together |= settings["start_together"].as_bool()?;
     Some(())
 }

@@ -1,22 +1,19 @@
 //! A worker whose data comes from a client (`--feed`).
 
 use crate::failure::Failure;
-use crate::flags::{TasksName, TrainArgs};
+use crate::flags::{DataArgs, JobArgs, PassArgs, TasksName};
 use crate::job::{check, connection};
 use crate::train::feed::data_client::DataClient;
 use crate::train::feed::reading::take_over;
-use crate::train::feed::roles;
-use crate::train::lr_worker::run_lr_worker;
 use gannet::WorkerConfig;
 use gannet::job::DataLink;
 
-/// Runs a worker whose data comes from a client.
-pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
-    roles::check_model(args)?;
-    args.job.tasks.tasks = TasksName::On;
-    check::check_job(&args.job)?;
-    let line = connection::line(&args.job, None)?;
-    let client = args.job.data_server.feed.clone().unwrap_or_default();
+/// Connects to the client, and takes over what it says of its data.
+pub fn connect(job: &mut JobArgs, data: &mut DataArgs, passes: &mut PassArgs) -> Result<DataClient, Failure> {
+    job.tasks.tasks = TasksName::On;
+    check::check_job(job)?;
+    let line = connection::line(job, None)?;
+    let client = job.data_server.feed.clone().unwrap_or_default();
     let own = WorkerConfig { servers: vec![client.clone()], ..line.config.clone() };
     let mut link = DataLink::connect(line.net.clone(), own)?;
     let offer = link.offer()?;
@@ -25,13 +22,13 @@ pub fn worker(args: &mut TrainArgs) -> Result<(), Failure> {
             "the client {client} describes its data in a way that this version does not know: run the same version of gannet everywhere"
         ))
     };
-    take_over(args, &offer.reading).ok_or_else(nonsense)?;
+    take_over(data, &mut job.tasks, &offer.reading).ok_or_else(nonsense)?;
     let plan = offer.plan;
-    args.batch = args.batch.or(Some(plan.batch));
-    if args.epochs == 1 {
-        args.epochs = plan.epochs;
+    passes.batch = passes.batch.or(Some(plan.batch));
+    if passes.epochs == 1 {
+        passes.epochs = plan.epochs;
     }
-    let sync = &mut args.job.sync;
+    let sync = &mut job.sync;
     sync.worker_timeout = sync.worker_timeout.or(Some(plan.worker_timeout_ms as f64 / 1000.0));
-    run_lr_worker(args, Some(DataClient { link, plan, line }))
+    Ok(DataClient { link, plan, line })
 }

@@ -4,7 +4,7 @@ pub mod plan;
 pub mod report;
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
+use crate::flags::{JobArgs, OutputArgs, TrainArgs};
 use crate::job::{check, sync};
 use crate::metrics::Metrics;
 use crate::model::lr::TABLE;
@@ -13,13 +13,15 @@ use crate::report::account::Account;
 use crate::report::measures::measured;
 use crate::report::{warnings, words};
 use crate::runs::in_run::InRun;
+use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::Learned;
+use crate::train::ending::{Learned, Results};
 use crate::train::in_store::train_in_store;
-use crate::train::lbfgs::plan::{LbfgsPlan, plan, preflight};
+use crate::train::lbfgs::plan::{LbfgsPlan, options, plan, preflight};
 use crate::train::lbfgs::report::{LbfgsResults, Led};
 use crate::train::tasks::InJob;
 use crate::train::worker::{JobWorker, Learner, share};
+use gannet::job::PlanFile;
 use gannet::storage::Stats;
 use gannet::table::TableId;
 use gannet::train::lbfgs::{
@@ -37,31 +39,37 @@ const TABLES: [&str; 2] = [lbfgs::TABLE, lbfgs::CELLS_TABLE];
 
 /// Trains in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let (plan, mut options) = plan(args, Share::ALL)?;
-    preflight(args)?;
+    let (data, job, is_json) = (&args.data, &args.job, args.output.json);
+    let (warm, out) = (args.lbfgs.warm_start.as_deref(), args.output.out.as_deref());
+    let plan = plan(&args.lbfgs, &args.optimizer, !data.no_intercept, 1)?;
+    let mut options = options(data, warm, args.passes.threads, Share::ALL, is_json)?;
+    preflight(warm, out)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    train_in_store(args, &metrics, options, (&TABLES, false), |store, options, run, account| {
+    let (own, results) = ((job, &args.memory), Results::of(args));
+    let settings = |files: &[PlanFile], _: &Options| of_run(args, files, None);
+    train_in_store(own, &metrics, options, settings, (&TABLES, ""), |store, options, run, account| {
         let mut columns = LocalColumns::open_in(run, &store, plan.layout)?;
-        let mut results = lead(args, (&plan, options), &mut columns, &stop)?;
-        if !results.stopped {
-            test(&mut columns, &mut results, options.test.as_ref())?;
+        let mut learned = lead(results.output, (&plan, options), &mut columns, &stop)?;
+        if !learned.stopped {
+            test(&mut columns, &mut learned, options.test.as_ref())?;
         }
-        finish(args, &plan, &mut columns, &mut results, account)?;
+        finish(results, job, &plan, &mut columns, (&mut learned, account))?;
         columns.close()?;
-        Ok(results)
+        Ok(learned)
     })
 }
 
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
-    let share = share(args);
-    let (plan, options) = plan(args, share)?;
+    let (share, warm) = (share(job), args.lbfgs.warm_start.as_deref());
+    let plan = plan(&args.lbfgs, &args.optimizer, !args.data.no_intercept, share.workers)?;
+    let options = options(&args.data, warm, args.passes.threads, share, args.output.json)?;
     check::check_job(job)?;
     let is_chief = job.task_index == 0;
     if is_chief {
-        preflight(args)?;
+        preflight(warm, args.output.out.as_deref())?;
     }
     let sync = sync::membership(&job.sync, job.task_index, share.workers, PushContent::Gradient, Reduce::Sum);
     JobWorker::new(args, options, sync, is_chief)?.run(LbfgsLearner { plan }, None)
@@ -100,7 +108,7 @@ impl Learner for LbfgsLearner {
     ) -> Result<(LbfgsResults, Option<Vec<Value>>), Failure> {
         let (plan, options, stop) = (&self.plan, &own.options, &*own.stop);
         if own.is_chief {
-            return Ok((lead(own.args, (plan, options), columns, stop)?, None));
+            return Ok((lead(&own.args.output, (plan, options), columns, stop)?, None));
         }
         let (mut examples, loaded) = read_share(plan, options)?;
         let number = (own.args.job.task_index, own.incarnation);
@@ -135,7 +143,7 @@ impl Learner for LbfgsLearner {
         (results, account): (&mut LbfgsResults, &Account),
         _: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
-        finish(own.args, &self.plan, columns, results, account)
+        finish(own.results(), &own.args.job, &self.plan, columns, (results, account))
     }
 }
 
@@ -147,7 +155,7 @@ fn read_share(plan: &LbfgsPlan, options: &Options) -> Result<(Examples, LoadedDa
 
 /// Reads the chief's share, and leads the training.
 fn lead<C: Columns>(
-    args: &TrainArgs,
+    output: &OutputArgs,
     (plan, options): (&LbfgsPlan, &Options),
     columns: &mut C,
     stop: &AtomicBool,
@@ -156,16 +164,16 @@ fn lead<C: Columns>(
     let (mut examples, loaded) = read_share(plan, options)?;
     let load_seconds = start.elapsed().as_secs_f64();
     let one_class = examples.one_class();
-    if let (0, 1, Some(folder)) = (examples.len(), plan.settings.workers, &args.out) {
+    if let (0, 1, Some(folder)) = (examples.len(), plan.settings.workers, &output.out) {
         saves::may_save(folder, (0, 0, true), false, &loaded.bad_lines)?;
     }
     let start = Instant::now();
     let mut chief = Chief::new(columns, &mut examples, plan.settings.clone(), stop)?;
-    if let Some(folder) = &args.lbfgs.warm_start {
+    if let Some(folder) = &plan.warm {
         let rows = chief.begin_from(|page| lr::warm_start(folder, plan.settings.intercept, page))?;
         tracing::info!(rows, folder = %folder.display(), "beginning from the weights of a model");
     }
-    let quiet = args.json;
+    let quiet = output.json;
     let trained = chief.train(&mut |t| print_iteration(t, quiet))?;
     let seconds = start.elapsed().as_secs_f64();
     warnings::warn_of_bad_lines(&loaded.bad_lines);
@@ -189,14 +197,15 @@ fn test<C: Columns>(columns: &mut C, results: &mut LbfgsResults, data: Option<&D
 
 /// Prints the report. The chief saves the model first.
 fn finish<C: Columns>(
-    args: &TrainArgs,
+    results: Results<'_>,
+    job: &JobArgs,
     plan: &LbfgsPlan,
     columns: &mut C,
-    results: &mut LbfgsResults,
-    account: &Account,
+    (trained, account): (&mut LbfgsResults, &Account),
 ) -> Result<(), Failure> {
-    let LbfgsResults { loaded, led: Some(led), .. } = results else {
-        results.print(args, plan, account);
+    let is_json = results.output.json;
+    let LbfgsResults { loaded, led: Some(led), .. } = trained else {
+        trained.print(job, is_json, plan, account);
         return Ok(());
     };
     let mut learned = LearnedWeights::new(columns, TABLE)?;
@@ -210,7 +219,7 @@ fn finish<C: Columns>(
         intercept: plan.settings.intercept,
         missing: &account.missing,
     };
-    let saved = saving.save(args, |folder, notes| lr::save_lr(folder, &mut learned, notes))?;
+    let saved = results.save(&saving, |folder, notes| lr::save_lr(folder, &mut learned, notes))?;
     if let Some(label) = led.one_class {
         warnings::warn_of_one_class(label);
     }
@@ -218,8 +227,8 @@ fn finish<C: Columns>(
         led.nonzero = Some(count(&mut learned)?);
     }
     led.stats = learned.stats()?;
-    results.print(args, plan, account);
-    if let Some((folder, rows)) = saved.0.filter(|_| !args.json) {
+    trained.print(job, is_json, plan, account);
+    if let Some((folder, rows)) = saved.filter(|_| !is_json) {
         say!("model        {rows} rows in {}{}", folder.display(), saves::before(folder));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The results of a training by L-BFGS, and their report.
 
 use crate::failure::{Failure, STOPPED};
-use crate::flags::TrainArgs;
+use crate::flags::JobArgs;
 use crate::report::account::Account;
 use crate::report::measures::put_line;
 use crate::report::numbers::Numbers;
@@ -67,13 +67,13 @@ impl Trained for LbfgsResults {
 
 impl LbfgsResults {
     /// Prints the report.
-    pub fn print(&self, args: &TrainArgs, plan: &LbfgsPlan, account: &Account) {
+    pub fn print(&self, job: &JobArgs, is_json: bool, plan: &LbfgsPlan, account: &Account) {
         let mut report = Numbers::default();
         match &self.led {
-            Some(led) => led.put(&mut report, args, plan, &self.loaded),
+            Some(led) => led.put(&mut report, job, plan, &self.loaded),
             None => {
                 report.line("");
-                report.words(format_args!("worker {}: ", args.job.task_index));
+                report.words(format_args!("worker {}: ", job.task_index));
                 report.show_count("passes", self.passes, "pass", "passes");
                 report.words(" over ");
                 report.show("examples", self.examples, " examples");
@@ -81,14 +81,14 @@ impl LbfgsResults {
             }
         }
         account.put(&mut report);
-        report.print(args.json);
+        report.print(is_json);
     }
 }
 
 /// How to train beyond --max-iter.
-fn further(args: &TrainArgs) -> &'static str {
+fn further(job: &JobArgs) -> &'static str {
     // The rows of a job outlive its workers.
-    match args.job.job_name.is_some() || args.job.data_dir.is_some() {
+    match job.job_name.is_some() || job.data_dir.is_some() {
         true => "--continue with a larger --max-iter goes on",
         false => {
             "a larger --max-iter starts again and goes further (with --data-dir DIR the training could continue)"
@@ -97,7 +97,7 @@ fn further(args: &TrainArgs) -> &'static str {
 }
 
 impl Led {
-    fn put(&self, report: &mut Numbers, args: &TrainArgs, plan: &LbfgsPlan, loaded: &LoadedData) {
+    fn put(&self, report: &mut Numbers, job: &JobArgs, plan: &LbfgsPlan, loaded: &LoadedData) {
         let t = &self.trained;
         report.line("objective");
         report.show_float("objective", t.objective, 6, "  training log loss ");
@@ -108,7 +108,7 @@ impl Led {
             report.line("limit");
             report.words(format_args!(
                 "stopped at --max-iter {iterations}, before the gradient was {tolerance:.0e} (--tolerance): {}",
-                further(args)
+                further(job)
             ));
         }
         report.line("");

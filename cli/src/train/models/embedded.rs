@@ -7,15 +7,20 @@ use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::model::warm_start;
 use crate::report::account::Account;
-use crate::runs::alone;
+use crate::report::progress::ProgressDisplay;
+use crate::runs::begin::AGAIN_ALONE;
+use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::ended_early;
+use crate::train::ending::{Results, ended_early};
 use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{model, options_of, preflight};
-use crate::train::models::topics;
+use crate::train::models::plan::{model, preflight};
+use crate::train::models::topics::{documents, sample_alone, topic_model};
+use crate::train::options::options;
+use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
+use gannet::job::PlanFile;
 use gannet::table::Admission;
 use gannet::train::models::{Model, push_of};
 use gannet::train::{FlatTables, LocalTables, Options, PushContent, Report, Share, Tables};
@@ -23,36 +28,45 @@ use std::sync::atomic::AtomicBool;
 
 /// Trains in this process.
 pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
+    let (job, out, warm) = (&args.job, args.output.out.as_deref(), args.lbfgs.warm_start.as_deref());
+    let display = ProgressDisplay::of(job, args.output.json);
+    let (own, results) = ((job, &args.memory), Results::of(args));
+    let settings = |files: &[PlanFile], options: &Options| of_run(args, files, Some(options));
     if args.model.model == ModelName::Lda {
-        return topics::embedded(args);
+        let topics = topic_model(&args.model)?;
+        let options = documents(options(args, Share::ALL, false)?)?;
+        topics.preflight(out)?;
+        let metrics = Metrics::start(&args.metrics, "train")?;
+        return sample_alone(own, options, settings, &topics, results, (display, &metrics));
     }
-    let (mut model, shape) = model(args)?;
-    let mut options = options_of(args, &*model, Share::ALL, true)?;
-    preflight(args, &options, &*model)?;
-    options.begin = warm_start::begin(args, &schemas_of(&*model), &shape)?;
+    let rows = (args.row_type, &args.admission);
+    let (mut model, shape) = model(&args.model, &args.optimizer, rows, warm, &job.sync)?;
+    let mut options = options(args, Share::ALL, true)?;
+    preflight(out, &options, &*model)?;
+    options.begin = warm_start::begin(warm, &schemas_of(&*model), &shape)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
-    follow::train_alone(args, &mut options, &metrics)?;
+    follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
     let push = push_of(&options, &*model)?;
     // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
     // process are faster.
-    let is_flat = args.job.data_dir.is_none() && model.sparse().admission == Admission::All;
+    let is_flat = job.data_dir.is_none() && model.sparse().admission == Admission::All;
     if is_flat && push == PushContent::Replay {
         let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
         let mut tables = FlatTables::within(limit);
-        alone::none(&args.job)?;
         let account = Account::default();
-        let fitted =
-            train_in(args, &options, (&mut *model, &shape), &mut tables, (&stop, &metrics), &account)?;
+        let of = (display, &metrics, None);
+        let fitted = train_in(results, &options, (&mut *model, &shape), &mut tables, &stop, of, &account)?;
         return ended_early(fitted.stopped, fitted.examples);
     }
     let schemas = schemas_of(&*model);
     let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
-    train_in_store(args, &metrics, options, (&names, true), |store, options, run, account| {
+    train_in_store(own, &metrics, options, settings, (&names, AGAIN_ALONE), |store, options, run, account| {
         // Each training from the model of the one before has push names of its own, by which its steps are rounded.
         let tables = LocalTables::of_run(store, run.cloned(), 1);
         let mut tables = tables.with_incarnation(1 + shape.generation);
-        let fitted = train_in(args, options, (&mut *model, &shape), &mut tables, (&stop, &metrics), account)?;
+        let of = (display, &metrics, None);
+        let fitted = train_in(results, options, (&mut *model, &shape), &mut tables, &stop, of, account)?;
         tables.close()?;
         Ok(fitted)
     })
@@ -60,15 +74,16 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 
 /// Trains in these tables of this process, saves the model and prints the report.
 fn train_in<T: Tables>(
-    args: &TrainArgs,
+    results: Results<'_>,
     options: &Options,
     (model, shape): (&mut dyn Model, &Shape),
     tables: &mut T,
-    (stop, metrics): (&AtomicBool, &Metrics),
+    stop: &AtomicBool,
+    of: (ProgressDisplay, &Metrics, Option<&InJob>),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut validator = Validator::new(args, options.test.as_ref(), model.task(), &|| true);
-    let trained = learn(options, (&mut *model, shape), tables, stop, (args, metrics, None), &mut validator)?;
-    finish(args, shape, model, tables, (&trained, account), validator.into_validations())?;
+    let mut validator = Validator::new(results, options.test.as_ref(), model.task(), &|| true);
+    let trained = learn(options, (&mut *model, shape), tables, stop, of, &mut validator)?;
+    finish(results, shape, model, tables, (&trained, account), validator.into_validations())?;
     Ok(trained)
 }

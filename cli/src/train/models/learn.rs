@@ -1,7 +1,6 @@
 //! Learns a model of tables, saves it, and prints the report.
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::folder::save_model;
@@ -12,7 +11,7 @@ use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings::warn_of_bad_lines;
-use crate::train::ending::save_and_report;
+use crate::train::ending::Results;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
 use gannet::train::models::{Measured, Model, fit_watched, score};
@@ -29,10 +28,9 @@ pub fn learn<T: Tables>(
     (model, shape): (&mut dyn Model, &Shape),
     tables: &mut T,
     stop: &AtomicBool,
-    (args, metrics, in_job): (&TrainArgs, &Metrics, Option<&InJob>),
+    (mut display, metrics, in_job): (ProgressDisplay, &Metrics, Option<&InJob>),
     validator: &mut Validator<'_>,
 ) -> Result<Report, Failure> {
-    let mut display = ProgressDisplay::of(args);
     let training = Arc::new(Training::new(false));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
@@ -42,7 +40,7 @@ pub fn learn<T: Tables>(
         if let Some(in_job) = in_job {
             in_job.report_progress(p.examples, p.loss, p.seconds);
         }
-        display.update_model(p, args.epochs, task);
+        display.update_model(p, options.epochs, task);
     };
     let mut watch = |step: &StepReport<'_>, model: &mut dyn Model, tables: &mut T| {
         validator.step(step, &mut InTables { model, shape, tables })
@@ -51,7 +49,7 @@ pub fn learn<T: Tables>(
     display.finish();
     validator.failed()?;
     let fitted = fitted?;
-    training.finish(&fitted, args.epochs);
+    training.finish(&fitted, options.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
     Ok(fitted)
 }
@@ -85,7 +83,7 @@ fn save<T: Tables>(
 
 /// Saves the model and prints the report.
 pub fn finish<T: Tables>(
-    args: &TrainArgs,
+    results: Results<'_>,
     shape: &Shape,
     model: &dyn Model,
     tables: &mut T,
@@ -96,5 +94,5 @@ pub fn finish<T: Tables>(
     let save =
         |folder: &Path, notes: &Notes<'_>| save(folder, (shape, notes), model, &mut **tables.borrow_mut());
     let weights = || models::weights(model, &mut **tables.borrow_mut(), trained);
-    save_and_report(args, (trained, account), save, weights, validations)
+    results.save_and_report((trained, account), save, weights, validations)
 }

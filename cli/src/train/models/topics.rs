@@ -1,70 +1,46 @@
 //! `gannet train --model lda`: topics of documents, and their words.
 
 use crate::failure::Failure;
-use crate::flags::TrainArgs;
-use crate::job::check;
+use crate::flags::{JobArgs, ModelArgs, StoreArgs};
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
-use crate::model::folder::save_model;
+use crate::model::folder::{may_write, save_model};
 use crate::report::account::Account;
 use crate::report::numbers::Numbers;
 use crate::report::progress::ProgressDisplay;
 use crate::report::steps::put_staleness;
 use crate::report::warnings::warn_of_bad_lines;
+use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::in_run::InRun;
 use crate::signals;
-use crate::train::ending::Learned;
+use crate::train::ending::{Learned, Results};
 use crate::train::in_store::train_in_store;
-use crate::train::models::plan::{keep_step, membership};
-use crate::train::options::options;
-use crate::train::tasks::{self, InJob};
+use crate::train::models::plan::keep_step;
+use crate::train::tasks::InJob;
 use crate::train::trained::{Summary, Trained};
-use crate::train::worker::{JobWorker, Learner, share};
-use gannet::table::Admission;
+use crate::train::worker::{JobWorker, Learner};
+use gannet::job::PlanFile;
+use gannet::runs::RunSetting;
 use gannet::table::TableId;
 use gannet::train::models::{Lda, Sampled, Topics};
-use gannet::train::{
-    Data, Labels, LocalTables, Options, Progress, PushContent, Reader, Reduce, RemoteTables, Share, Tables,
-};
+use gannet::train::{Data, Labels, LocalTables, Options, Progress, Reader, RemoteTables, Tables};
 use gannet::{Schema, Transports, Worker};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Workers of --model lda keep the topics of their words from pass to pass, so each needs a fixed share.
-pub fn refuse_tasks(args: &TrainArgs, options: &Options) -> Result<(), Failure> {
-    if tasks::are_wanted(args, options)? {
-        let what = "--tasks on: does not work with --model lda, whose workers keep the topics of their words; leave \
-                    the flag out, so that each worker takes a fixed share";
-        return Err(Failure::input(what));
-    }
-    Ok(())
-}
 
 /// The number of words that are printed of a topic.
 const WORDS_SHOWN: usize = 10;
 
 /// The model, and the names of its words by id.
-struct TopicModel {
+pub struct TopicModel {
     model: Lda,
     names: Vec<String>,
 }
 
-fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
-    let learns = "of models that learn by gradients; --model lda counts";
-    let foreign = [
-        ("--optimizer", args.optimizer.optimizer.is_some()),
-        ("--alpha", args.optimizer.settings.alpha.is_some()),
-        ("--push", args.optimizer.push.is_some()),
-        ("--admit-count and --admit-probability", args.admission.admission() != Admission::All),
-        ("--test", !args.test.is_empty()),
-        ("--save-secs", args.watch.save_secs.is_some()),
-        ("--checkpoint", args.job.checkpoint.checkpoint.is_some()),
-    ];
-    if let Some((flag, _)) = foreign.iter().find(|(_, is_given)| *is_given) {
-        return Err(Failure::input(format!("{flag}: a setting {learns}")));
-    }
-    let of = &args.model;
+/// The model that the flags choose.
+pub fn topic_model(of: &ModelArgs) -> Result<TopicModel, Failure> {
     let (document_prior, word_prior) = (of.document_prior.unwrap_or(0.1), of.word_prior.unwrap_or(0.01));
     for (flag, prior) in [("--document-prior", document_prior), ("--word-prior", word_prior)] {
         if !(prior.is_finite() && prior > 0.0) {
@@ -84,8 +60,7 @@ fn topic_model(args: &TrainArgs) -> Result<TopicModel, Failure> {
 }
 
 /// The options to read documents: labels may be anything, and no word is in all documents.
-fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
-    let mut options = options(args, share, false)?;
+pub fn documents(mut options: Options) -> Result<Options, Failure> {
     (options.data.labels, options.data.intercept, options.data.unlabelled) = (Labels::Numbers, false, true);
     options
         .data
@@ -96,39 +71,26 @@ fn documents(args: &TrainArgs, share: Share) -> Result<Options, Failure> {
 }
 
 /// Samples in this process.
-pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
-    let of = topic_model(args)?;
-    let model = &of.model;
-    let mut options = documents(args, Share::ALL)?;
-    preflight(args, model)?;
-    let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
+pub fn sample_alone(
+    own: (&JobArgs, &StoreArgs),
+    mut options: Options,
+    settings: impl FnOnce(&[PlanFile], &Options) -> Vec<RunSetting>,
+    of: &TopicModel,
+    results: Results<'_>,
+    (display, metrics): (ProgressDisplay, &Metrics),
+) -> Result<(), Failure> {
+    let (model, stop) = (&of.model, signals::stop_flag()?);
     options.stop_on(&stop);
     let schemas = model.schemas();
     let names = schemas.each_ref().map(|schema| schema.name.as_str());
-    train_in_store(args, &metrics, options, (&names, true), |store, options, run, account| {
+    train_in_store(own, metrics, options, settings, (&names, AGAIN_ALONE), |store, options, run, account| {
         let mut tables = LocalTables::of_run(store, run.cloned(), 1);
-        let sampled = sample(options, model, &mut tables, &stop, args, &metrics)?;
+        let sampled = sample(options, model, &mut tables, &stop, (display, metrics))?;
         let rows = tables.stats(0)?.rows;
-        finish(args, &of, &mut tables, (&sampled, account), 1)?;
+        finish(results, of, &mut tables, (&sampled, account), 1)?;
         tables.close()?;
         Ok((sampled, rows))
     })
-}
-
-/// Samples as a worker of a job.
-pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
-    let job = &args.job;
-    check::check_job(job)?;
-    let model = topic_model(args)?;
-    let options = documents(args, share(args))?;
-    refuse_tasks(args, &options)?;
-    // The servers add up the workers' counts.
-    let sync = membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
-    let is_chief = job.task_index == 0;
-    if is_chief {
-        preflight(args, &model.model)?;
-    }
-    JobWorker::new(args, options, sync, is_chief)?.run(model, None)
 }
 
 impl Trained for (Sampled, u64) {
@@ -178,7 +140,7 @@ impl Learner for TopicModel {
         _: &InRun,
         _: Option<&InJob>,
     ) -> Result<((Sampled, u64), Option<Vec<Value>>), Failure> {
-        let sampled = sample(&own.options, &self.model, tables, &own.stop, own.args, &own.metrics)?;
+        let sampled = sample(&own.options, &self.model, tables, &own.stop, (own.display(), &own.metrics))?;
         Ok(((sampled, 0), None))
     }
 
@@ -209,21 +171,22 @@ impl Learner for TopicModel {
         _: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
         if !own.is_chief {
-            print(own.args, (sampled, account), None, &self.names);
+            print(own.args.output.json, (sampled, account), None, &self.names);
             return Ok(());
         }
-        finish(own.args, self, tables, (sampled, account), own.sync.workers.into())
+        finish(own.results(), self, tables, (sampled, account), own.sync.workers.into())
     }
 }
 
-fn preflight(args: &TrainArgs, model: &Lda) -> Result<(), Failure> {
-    for schema in &model.schemas() {
-        schema.check().map_err(|e| Failure::input(e.to_string()))?;
+impl TopicModel {
+    /// Finds errors before the sampling that would otherwise stop it at the end.
+    pub fn preflight(&self, out: Option<&Path>) -> Result<(), Failure> {
+        let schemas = self.model.schemas();
+        for schema in &schemas {
+            schema.check().map_err(|e| Failure::input(e.to_string()))?;
+        }
+        out.map_or(Ok(()), |folder| may_write(folder, &schemas[0]))
     }
-    if let Some(folder) = &args.out {
-        crate::model::folder::may_write(folder, &model.schemas()[0])?;
-    }
-    Ok(())
 }
 
 /// Samples with a progress display.
@@ -232,14 +195,12 @@ fn sample<T: Tables>(
     model: &Lda,
     tables: &mut T,
     stop: &AtomicBool,
-    args: &TrainArgs,
-    metrics: &Metrics,
+    (mut display, metrics): (ProgressDisplay, &Metrics),
 ) -> Result<Sampled, Failure> {
-    let mut display = ProgressDisplay::of(args);
     let training = Arc::new(Training::new(false));
     let shared = training.clone();
     metrics.add(move |page| shared.tell(page));
-    let sweeps = args.epochs;
+    let sweeps = options.epochs;
     let sampled = model.sample(options, tables, stop, &mut |s| {
         training.progress(&Progress {
             epoch: s.sweep - 1,
@@ -263,7 +224,7 @@ fn sample<T: Tables>(
 
 /// Reads the topics, saves the model and prints the report.
 fn finish<T: Tables>(
-    args: &TrainArgs,
+    results: Results<'_>,
     of: &TopicModel,
     tables: &mut T,
     (sampled, account): (&Sampled, &Account),
@@ -289,21 +250,16 @@ fn finish<T: Tables>(
     let priors = [("document-prior", model.document_prior), ("word-prior", model.word_prior)];
     let mut shape = vec![("model", "lda".to_owned())];
     shape.extend(priors.map(|(name, prior)| (name, prior.to_string())));
-    let saved = learned.save(args, |folder, notes| {
+    let saved = results.save(&learned, |folder, notes| {
         save_model(folder, (&shape, notes), &[words, totals], |table, page| tables.scan(table, page))
     })?;
-    print(args, (sampled, account), topics.as_ref(), names);
-    saved.print(args, sampled.stopped);
+    print(results.output.json, (sampled, account), topics.as_ref(), names);
+    results.print_saved(saved, sampled.stopped);
     Ok(())
 }
 
 /// Prints the report of a sampling.
-fn print(
-    args: &TrainArgs,
-    (sampled, account): (&Sampled, &Account),
-    topics: Option<&Topics>,
-    names: &[String],
-) {
+fn print(is_json: bool, (sampled, account): (&Sampled, &Account), topics: Option<&Topics>, names: &[String]) {
     let Sampled { documents, tokens, words, sweeps, seconds, transport, .. } = sampled;
     let speed = *tokens as f64 * f64::from(*sweeps) / seconds;
     let name = |id: u64| names.get(id as usize).cloned().unwrap_or_else(|| id.to_string());
@@ -323,7 +279,7 @@ fn print(
     }));
     put_topics(&mut report, topics, name);
     account.put(&mut report);
-    report.print(args.json);
+    report.print(is_json);
 }
 
 /// Adds the topics, each with its first words. They are null if they were not read.

@@ -2,24 +2,24 @@
 
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
-use crate::job::{check, wire};
+use crate::job::{check, sync, wire};
 use crate::model::kinds::schemas_of;
 use crate::model::shape::Shape;
 use crate::report::account::Account;
 use crate::report::models;
-use crate::report::training::print_report;
 use crate::report::warnings::warn_of_no_positive;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{keep_step, membership, model, options_of, preflight};
-use crate::train::models::topics;
+use crate::train::models::plan::{keep_step, membership, model, preflight};
+use crate::train::models::topics::{documents, topic_model};
+use crate::train::options::options;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::table::TableId;
 use gannet::train::models::{Model, push_of, score, sizes};
-use gannet::train::{Data, Reduce, RemoteTables, Report, test_at_end};
+use gannet::train::{Data, PushContent, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
 use serde_json::Value;
@@ -28,22 +28,28 @@ use serde_json::Value;
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     check::check_job(job)?;
-    if job.damping.damping.is_some() {
-        return Err(Failure::input("--damping: works only with --model lr; leave it out"));
-    }
+    let (is_chief, out) = (job.task_index == 0, args.output.out.as_deref());
     if args.model.model == ModelName::Lda {
-        return topics::worker(args);
+        let topics = topic_model(&args.model)?;
+        let options = documents(options(args, share(job), false)?)?;
+        // The servers add up the workers' counts.
+        let sync = membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
+        if is_chief {
+            topics.preflight(out)?;
+        }
+        return JobWorker::new(args, options, sync, is_chief)?.run(topics, None);
     }
-    let (model, shape) = model(args)?;
-    let is_chief = job.task_index == 0;
-    let mut options = options_of(args, &*model, share(args), may_test(args, is_chief))?;
+    let (rows, warm) = ((args.row_type, &args.admission), args.lbfgs.warm_start.as_deref());
+    let (model, shape) = model(&args.model, &args.optimizer, rows, warm, &job.sync)?;
+    let mut options = options(args, share(job), may_test(job, is_chief))?;
+    options.push = options.push.or(sync::push_of_many(job));
     let push = push_of(&options, &*model)?;
     options.push = Some(push);
-    let wire = wire::of_training(args, push)?;
+    let wire = wire::of_training(job, push)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let sync = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
     if is_chief {
-        preflight(args, &options, &*model)?;
+        preflight(out, &options, &*model)?;
     }
     JobWorker::new(args, options, sync, is_chief)?.run(ModelLearner { model, shape, wire }, None)
 }
@@ -78,7 +84,7 @@ impl Learner for ModelLearner {
             let schemas = self.schemas();
             let ids =
                 schemas.iter().map(|schema| worker.open_table(schema)).collect::<Result<Vec<_>, _>>()?;
-            if let Some(share) = fixed_share::begin(own.args, run, worker, &ids)? {
+            if let Some(share) = fixed_share::begin(&own.args.job, run, worker, &ids)? {
                 tables.train_share(share);
             }
         }
@@ -94,9 +100,10 @@ impl Learner for ModelLearner {
     ) -> Result<(Report, Option<Vec<Value>>), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
-        let mut validator = Validator::new(own.args, own.held_out.as_ref(), self.model.task(), &is_chief)
-            .on_step(&count_batches);
-        let of = (own.args, &own.metrics, in_job);
+        let mut validator =
+            Validator::new(own.results(), own.held_out.as_ref(), self.model.task(), &is_chief)
+                .on_step(&count_batches);
+        let of = (own.display(), &own.metrics, in_job);
         let model: &mut dyn Model = &mut *self.model;
         let trained = learn(&own.options, (model, &self.shape), tables, &own.stop, of, &mut validator)?;
         Ok((trained, validator.into_validations()))
@@ -130,12 +137,12 @@ impl Learner for ModelLearner {
         (trained, account): (&mut Report, &Account),
         validations: Option<Vec<Value>>,
     ) -> Result<(), Failure> {
-        let (args, model) = (own.args, &*self.model);
+        let (results, model) = (own.results(), &*self.model);
         if !own.is_chief {
             warn_of_no_positive(trained.examples);
-            print_report(args, (trained, account), &models::weights(model, tables, trained)?, None);
+            results.report((trained, account), &models::weights(model, tables, trained)?, None);
             return Ok(());
         }
-        finish(args, &self.shape, model, tables, (trained, account), validations)
+        finish(results, &self.shape, model, tables, (trained, account), validations)
     }
 }

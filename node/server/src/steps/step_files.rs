@@ -20,6 +20,7 @@ use gannet_core::own_files::FileOwner;
 use gannet_core::{Applied, PushError, PushName, ShardSet, Shards, Store, Write, hash, own_files, shard_of};
 use gannet_wire::messages::control;
 use gannet_wire::partition::{runs_of_set, set_of};
+use gannet_wire::state_file::is_of_another_version;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -262,10 +263,13 @@ pub(crate) struct StepFile {
 pub(crate) fn read_step(path: &Path) -> io::Result<Option<StepFile>> {
     let Some(bytes) = own_files::read_whole(path)? else { return Err(io::ErrorKind::NotFound.into()) };
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
-    if !head.starts_with(&MAGIC) {
+    if is_of_another_version(&MAGIC, head) {
         let why = "another version of gannet wrote it; run the gannet that wrote it, or begin from a checkpoint in \
                    another data folder";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    if !head.starts_with(&MAGIC) {
+        return Ok(None);
     }
     let number = |from: usize, to: usize| {
         head[from..to].iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte))

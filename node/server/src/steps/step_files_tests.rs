@@ -170,14 +170,14 @@ fn names_of_closed_data_do_not_come_back_with_steps_that_are_long_over() {
 }
 
 #[test]
-fn a_torn_file_is_of_a_step_that_was_not_begun() {
+fn a_torn_file_also_one_whose_version_is_no_digit_is_of_a_step_that_was_not_begun() {
     let folder = tempfile::tempdir().unwrap();
     killed(folder.path(), 2, 0, &[whole()]);
     let path = folder.path().join("t").join(file_name(&whole(), 0));
     let whole = fs::read(&path).unwrap();
-    for at in [0, 8, 16, 30, whole.len() - 1] {
+    for at in [0, 7, 8, 16, 30, whole.len() - 1] {
         let mut torn = whole.clone();
-        torn[at] ^= 1;
+        torn[at] ^= 0x80;
         fs::write(&path, torn).unwrap();
         let store = Store::open_dir(folder.path()).unwrap();
         let mut own = Shards::open(&store, &schema(), 0..8).unwrap();

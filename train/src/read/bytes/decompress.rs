@@ -105,6 +105,5 @@ fn agree(first: &[u8], bytes: &[u8]) -> bool {
 }
 
 fn failed_io(file: &str, source: io::Error, stop: &StopFlag) -> ReadError {
-    let file = file.to_owned();
-    if stop.is_set() { ReadError::Stopped { file } } else { ReadError::Io { file, source } }
+    if stop.is_set() { ReadError::Stopped { file: file.to_owned() } } else { ReadError::io(file, source) }
 }

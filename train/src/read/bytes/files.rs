@@ -1,8 +1,11 @@
 //! Turns paths, folders and patterns into the list of files to read, in an order that is the same on every machine.
 
 use crate::limits::FILES_MAX;
+use crate::read::bytes::data_file::is_url;
+#[cfg(feature = "cloud")]
+use crate::read::bytes::objects::expand as objects;
 use crate::read::error::ReadError;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +14,8 @@ use std::path::Path;
 /// The files of each name, in the order of `named`. A name is a file, a folder, or a pattern (`*`, `?`, `[..]`, and
 /// `**` for folders of any depth). A folder means its files, except those whose names begin with `.` or `_`. The
 /// files of a folder or pattern are in the byte order of their names. A name that exists is never a pattern. `-` is
-/// standard input.
+/// standard input. The URL of a bucket (`s3://`, `gs://`, `az://`) means objects, with the same rules; that of a web
+/// server (`http://`, `https://`) means one. From here on these objects must not change.
 ///
 /// # Errors
 /// A pattern or a folder has no files, a folder contains a folder, a file is named twice (by any path), or the system
@@ -19,6 +23,11 @@ use std::path::Path;
 pub fn files(named: &[String]) -> Result<Vec<String>, ReadError> {
     let mut found = Vec::new();
     for name in named {
+        if is_url(name) {
+            objects(name, &mut found)?;
+            limited(&found)?;
+            continue;
+        }
         let pattern = name != "-" && name.contains(['*', '?', '[']) && fs::symlink_metadata(name).is_err();
         if pattern {
             matches(name, &mut found)?;
@@ -27,7 +36,14 @@ pub fn files(named: &[String]) -> Result<Vec<String>, ReadError> {
         }
     }
     let mut seen: HashMap<(u64, u64), &str> = HashMap::new();
+    let mut urls = HashSet::new();
     for file in &found {
+        if is_url(file) {
+            if !urls.insert(file) {
+                return Err(ReadError::Twice { file: file.clone(), before: file.clone() });
+            }
+            continue;
+        }
         let id = match fs::metadata(file) {
             Ok(meta) if file != "-" => (meta.dev(), meta.ino()),
             // Opening the file later gives the error. No file is (0, 0).
@@ -39,6 +55,11 @@ pub fn files(named: &[String]) -> Result<Vec<String>, ReadError> {
         }
     }
     Ok(found)
+}
+
+#[cfg(not(feature = "cloud"))]
+fn objects(url: &str, _found: &mut Vec<String>) -> Result<(), ReadError> {
+    Err(ReadError::io(url, crate::read::bytes::data_file::no_objects()))
 }
 
 /// Adds the matches of a pattern, as if each had been named.

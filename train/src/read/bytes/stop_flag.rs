@@ -13,6 +13,12 @@ impl StopFlag {
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// The flag itself.
+    #[cfg(feature = "cloud")]
+    pub(crate) fn shared(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
 }
 
 impl From<Arc<AtomicBool>> for StopFlag {

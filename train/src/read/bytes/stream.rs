@@ -2,6 +2,7 @@
 //! input, a FIFO, a terminal), waits check the stop flag.
 
 use crate::limits::{CHUNK_BYTES, STOP_LOOK_EVERY};
+use crate::read::bytes::data_file::{is_url, read_object};
 use crate::read::bytes::stop_flag::StopFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -45,6 +46,9 @@ impl Stream {
         if path == "-" {
             let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
             return Ok(Stream::over(Box::new(InterruptibleRead { file, stop: stop.clone() }), read));
+        }
+        if is_url(path) {
+            return Ok(Stream::over(read_object(path, stop)?, read));
         }
         let kind = std::fs::metadata(path)?.file_type();
         if kind.is_dir() {

@@ -18,6 +18,8 @@ pub struct ColumnChoice {
     pub numeric: Vec<String>,
     /// `--ignore`: columns that are left out.
     pub ignored: Vec<String>,
+    /// `--offset`: the column of the [bases](crate::Block::bases).
+    pub offset: Option<String>,
     /// Whether other columns of the header are ignored.
     pub only: bool,
 }
@@ -35,9 +37,11 @@ pub struct Columns {
     pub scale: Scale,
     /// Whether every other name is a column of categories: JSON lines have no header.
     pub others: bool,
+    /// The column of the [bases](crate::Block::bases).
+    pub offset: Option<String>,
     /// With `others`: the columns that are left out.
     pub ignored: Vec<String>,
-    /// Columns that nothing chose and that are left out, because they have no name ([`unnamed`]).
+    /// Columns that nothing chose and that are left out, because they have no name.
     pub nameless: Vec<String>,
 }
 
@@ -63,10 +67,16 @@ impl Columns {
             && same(&self.numeric, &other.numeric)
             && same(&self.ignored, &other.ignored)
             && self.others == other.others
+            && self.offset == other.offset
     }
 }
 
 impl Columns {
+    /// The columns that become features.
+    pub(crate) fn features(&self) -> Vec<String> {
+        self.categorical.iter().chain(&self.numeric).cloned().collect()
+    }
+
     /// The scaling of each column of the header. Empty: no column is scaled.
     ///
     /// # Errors
@@ -85,8 +95,8 @@ impl Columns {
 
 impl From<&Columns> for ColumnChoice {
     fn from(columns: &Columns) -> ColumnChoice {
-        let Columns { label, categorical, numeric, others, ignored, .. } = columns.clone();
-        ColumnChoice { label, categorical, numeric, ignored, only: !others }
+        let Columns { label, categorical, numeric, others, ignored, offset, .. } = columns.clone();
+        ColumnChoice { label, categorical, numeric, ignored, offset, only: !others }
     }
 }
 
@@ -97,6 +107,9 @@ impl fmt::Display for Columns {
             if !names.is_empty() {
                 write!(f, ", {what} {}", names.join(","))?;
             }
+        }
+        if let Some(offset) = &self.offset {
+            write!(f, ", offset {offset:?}")?;
         }
         if self.others {
             write!(f, ", categorical all others")?;
@@ -112,6 +125,8 @@ pub enum Role {
     Skipped,
     /// It has the labels.
     Label,
+    /// It has the margin of each example without features.
+    Offset,
     /// Each value is a feature of value 1.
     Categorical(ColumnKeys),
     /// The key of the column's numbers, and the key of a missing number.
@@ -131,6 +146,14 @@ pub(crate) fn parse_number(field: &[u8]) -> Result<Option<f32>, &'static str> {
         Err(NotANumber::Range) => Err("expected a finite number that fits f32"),
     }
 }
+
+/// Parses a field of the offset's column, which needs a number in each row.
+pub(crate) fn parse_offset(field: &[u8]) -> Result<f32, &'static str> {
+    parse_number(field)?.ok_or(NO_OFFSET)
+}
+
+/// What a row without an offset should have had.
+pub(crate) const NO_OFFSET: &str = "expected an offset: a number that may not be missing";
 
 /// The key and the value of the feature that a number of a column becomes. `None`: the number is missing.
 #[inline(always)]
@@ -174,11 +197,31 @@ impl Header<'_> {
         if self.roles[at] != Role::Skipped {
             let name = &self.names[at];
             return Err(self.wrong(format!(
-                "column {name:?} is chosen twice; name it once among --label, --categorical and --numeric"
+                "column {name:?} is chosen twice; name it once among --label, --offset, --categorical and --numeric"
             )));
         }
         self.roles[at] = role;
         Ok(())
+    }
+
+    /// Makes features of columns that no flag names: numbers where `is_number` returns true. Returns the names of those
+    /// that have none, which stay as they are.
+    fn take(&mut self, free: &[usize], is_number: &dyn Fn(usize) -> bool) -> Result<Vec<String>, ReadError> {
+        let mut nameless = Vec::new();
+        for &at in free {
+            let name = &self.names[at];
+            if *name == unnamed(at) {
+                nameless.push(name.clone());
+                continue;
+            }
+            self.find(name, "the header")?;
+            let keys = ColumnKeys::new(name);
+            self.roles[at] = match is_number(at) {
+                true => Role::Numeric(keys.numeric(), keys.missing()),
+                false => Role::Categorical(keys),
+            };
+        }
+        Ok(nameless)
     }
 
     /// The names of the columns with a role.
@@ -209,6 +252,10 @@ impl ColumnChoice {
         if let Some(at) = label {
             columns.set(at, Role::Label)?;
         }
+        if let Some(name) = &self.offset {
+            let at = columns.find(name, "--offset")?;
+            columns.set(at, Role::Offset)?;
+        }
         for name in &self.numeric {
             let keys = ColumnKeys::new(name);
             let at = columns.find(name, "--numeric")?;
@@ -221,21 +268,9 @@ impl ColumnChoice {
         let ignored = self.ignored_of(&columns)?;
         let mut nameless = Vec::new();
         if self.categorical.is_empty() && !self.only {
-            for (at, name) in header.iter().enumerate() {
-                if columns.roles[at] != Role::Skipped || ignored.contains(&at) {
-                    continue;
-                }
-                if *name == unnamed(at) {
-                    nameless.push(name.clone());
-                    continue;
-                }
-                columns.find(name, "the header")?;
-                let keys = ColumnKeys::new(name);
-                columns.roles[at] = match is_number(at) {
-                    true => Role::Numeric(keys.numeric(), keys.missing()),
-                    false => Role::Categorical(keys),
-                };
-            }
+            let is_free = |at: &usize| columns.roles[*at] == Role::Skipped && !ignored.contains(at);
+            let free: Vec<usize> = (0..header.len()).filter(is_free).collect();
+            nameless = columns.take(&free, is_number)?;
         }
         let used = |at: &usize| columns.roles[*at] != Role::Skipped && header[*at].contains(['\n', '\r']);
         if let Some(at) = (0..header.len()).find(used) {
@@ -252,7 +287,15 @@ impl ColumnChoice {
             )));
         }
         let (label, scale) = (label.map(|at| header[at].clone()), Scale::default());
-        let chosen = Columns { label, categorical, numeric, scale, nameless, ..Columns::default() };
+        let chosen = Columns {
+            label,
+            categorical,
+            numeric,
+            scale,
+            nameless,
+            offset: self.offset.clone(),
+            ..Columns::default()
+        };
         Ok((chosen, columns.roles))
     }
 

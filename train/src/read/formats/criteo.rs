@@ -9,6 +9,8 @@
 //! 2019). An empty number is the column's "missing" key.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::number::{NotANumber, load, unsigned};
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::text_key::ColumnKeys;
@@ -42,6 +44,7 @@ pub(crate) struct Criteo {
     unlabelled: bool,
     counts: Counts,
     tables: &'static CriteoTables,
+    fields: ExampleFields,
     repeats: RepeatedKeys,
 }
 
@@ -53,6 +56,8 @@ struct CriteoTables {
     buckets: Vec<u16>,
     /// The logarithm of each number.
     logarithms: Vec<f32>,
+    /// The columns.
+    columns: Vec<FieldId>,
 }
 
 static TABLES: LazyLock<CriteoTables> = LazyLock::new(|| CriteoTables {
@@ -60,7 +65,14 @@ static TABLES: LazyLock<CriteoTables> = LazyLock::new(|| CriteoTables {
     categories: std::array::from_fn(|i| ColumnKeys::new(&format!("C{}", i + 1))),
     buckets: (0..TABLED as i64).map(|x| if x > 2 { bucket(x) } else { 0 }).collect(),
     logarithms: (0..TABLED as i64).map(logarithm).collect(),
+    columns: columns().map(|name| FieldId::of(name.as_bytes())).collect(),
 });
+
+/// The names of the columns, without the label.
+pub(crate) fn columns() -> impl Iterator<Item = String> {
+    let numbers = (1..=NUMBERS).map(|i| format!("I{i}"));
+    numbers.chain((1..=CATEGORIES).map(|i| format!("C{i}")))
+}
 
 /// The keys of a column of numbers.
 struct Number {
@@ -113,8 +125,8 @@ impl Number {
 }
 
 impl Criteo {
-    pub fn new(intercept: bool, unlabelled: bool, counts: Counts) -> Criteo {
-        Criteo { intercept, unlabelled, counts, tables: &TABLES, repeats: RepeatedKeys::default() }
+    pub fn new(intercept: bool, unlabelled: bool, counts: Counts, fields: ExampleFields) -> Criteo {
+        Criteo { intercept, unlabelled, counts, tables: &TABLES, fields, repeats: RepeatedKeys::default() }
     }
 
     /// Appends the example of the line at `p` and returns the start of the next line.
@@ -124,7 +136,7 @@ impl Criteo {
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, CriteoFault> {
         let (label, mut p) = self.label(buf, p)?;
-        let CriteoTables { numbers, categories, buckets, logarithms } = self.tables;
+        let CriteoTables { numbers, categories, buckets, logarithms, columns } = self.tables;
         if self.intercept {
             block.keys.push(INTERCEPT_KEY);
             block.values.push(1.0);
@@ -159,6 +171,7 @@ impl Criteo {
             block.values.push(1.0);
             p = end + 1;
         }
+        self.fields.end_row(block, start, columns)?;
         block.may_repeat |= self.repeats.any(&block.keys[start..]);
         block.end(label);
         Ok(p)

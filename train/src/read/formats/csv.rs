@@ -5,7 +5,9 @@
 //! feature with the column's key. An empty field or `NA` is the column's "missing" key with value 1.
 
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::columns::{Role, number_feature, parse_number, unnamed};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
+use crate::read::formats::columns::{Role, number_feature, parse_number, parse_offset, unnamed};
 use crate::read::formats::labels::Labels;
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::Scaling;
@@ -32,6 +34,9 @@ pub(crate) struct Records {
     pub scaling: Vec<Scaling>,
     /// The current quoted field without its quotes.
     pub scratch: Vec<u8>,
+    pub fields: ExampleFields,
+    /// The columns of features.
+    pub features: Vec<FieldId>,
     /// Line breaks inside quotes so far.
     pub breaks: u64,
     pub repeats: RepeatedKeys,
@@ -131,30 +136,26 @@ pub(crate) fn record(
         scaling,
         scratch,
         breaks,
+        fields,
+        features,
         repeats,
     } = records;
     let delimiter = *delimiter;
-    let mut label = f32::NAN;
+    let (mut label, mut base) = (f32::NAN, 0.0);
     if *intercept {
         block.keys.push(INTERCEPT_KEY);
         block.values.push(1.0);
     }
     let (mut p, first) = (p, block.keys.len());
     for (at, role) in roles.iter().enumerate() {
-        let start = p;
         let (field, end) = if buf.get(p) == Some(&b'"') {
-            match quoted(buf, p, delimiter, scratch) {
-                Ok(end) => {
-                    *breaks += memchr_iter(b'\n', scratch).count() as u64;
-                    (&scratch[..], end)
-                }
-                Err(e) => return Err(wrong(e, header, at)),
-            }
+            let end = quoted(buf, p, delimiter, scratch).map_err(|e| wrong(e, header, at))?;
+            *breaks += memchr_iter(b'\n', scratch).count() as u64;
+            (&scratch[..], end)
         } else {
             let end = field_end(buf, p, delimiter);
             let last = buf.get(end) != Some(&delimiter);
-            let field = &buf[start..end];
-            (if last { trimmed(field) } else { field }, end)
+            (if last { trimmed(&buf[p..end]) } else { &buf[p..end] }, end)
         };
         let more = buf.get(end) == Some(&delimiter);
         if more == (at + 1 == roles.len()) {
@@ -168,18 +169,12 @@ pub(crate) fn record(
                 block.values.push(1.0);
             }
             Role::Numeric(key, missing) => {
-                let number = parse_number(field).map_err(|e| wrong(e, header, at))?;
-                let (found, value) = number_feature(number, *key, *missing);
-                let value = match scaling.get(at) {
-                    Some(scaling) if found == *key => scaling.of(value),
-                    _ => value,
-                };
-                if !value.is_finite() {
-                    return Err(wrong(SCALED, header, at));
-                }
-                block.keys.push(found);
+                let number = numeric(field, *key, *missing, scaling.get(at));
+                let (key, value) = number.map_err(|e| wrong(e, header, at))?;
+                block.keys.push(key);
                 block.values.push(value);
             }
+            Role::Offset => base = parse_offset(field).map_err(|e| wrong(e, header, at))?,
             Role::Label => {
                 let text = field.trim_ascii();
                 label = labels.parse(text).map_err(|e| CsvFault {
@@ -189,9 +184,25 @@ pub(crate) fn record(
         }
         p = end + 1;
     }
+    fields.end_row(block, first, features).map_err(|e| CsvFault { expected: e.into() })?;
     block.may_repeat |= repeats.any(&block.keys[first..]);
-    block.end(label);
+    block.end_with(label, 1.0, base);
     Ok(p)
+}
+
+/// The key and the value of a field that is a number.
+fn numeric(
+    field: &[u8],
+    key: u64,
+    missing: u64,
+    scaling: Option<&Scaling>,
+) -> Result<(u64, f32), &'static str> {
+    let (found, value) = number_feature(parse_number(field)?, key, missing);
+    let value = match scaling {
+        Some(scaling) if found == key => scaling.of(value),
+        _ => value,
+    };
+    if value.is_finite() { Ok((found, value)) } else { Err(SCALED) }
 }
 
 const SCALED: &str = "expected a number that fits f32 when it is scaled (--scale)";

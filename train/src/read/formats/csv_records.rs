@@ -1,5 +1,6 @@
-//! Where the records of CSV text end (RFC 4180): at a newline that is not inside quotes. A field is quoted when its first
-//! byte is a quote. Any other quote is a byte like others, except that two quotes inside a quoted field stand for one.
+//! Where the records of CSV text end (RFC 4180): at a newline that is not inside quotes. A field is quoted when its
+//! first byte is a quote. Any other quote is a byte like others, except that two quotes inside a quoted field stand for
+//! one.
 //!
 //! The rule reads every byte once and never goes back. So a record ends at the same place wherever the reading began,
 //! if it began at a record. What is wrong inside a record changes no end.
@@ -8,7 +9,7 @@ use memchr::{memchr, memchr_iter, memchr2, memrchr};
 
 /// What the bytes so far mean for the next byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum InField {
     /// A field begins here.
     #[default]
     Begin,
@@ -24,12 +25,12 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CsvScan {
     delimiter: u8,
-    place: Place,
+    in_field: InField,
 }
 
 impl CsvScan {
     pub(crate) fn new(delimiter: u8) -> CsvScan {
-        CsvScan { delimiter, place: Place::Begin }
+        CsvScan { delimiter, in_field: InField::Begin }
     }
 
     pub(crate) fn delimiter(self) -> u8 {
@@ -38,18 +39,18 @@ impl CsvScan {
 
     /// Whether the next byte is inside quotes.
     pub(crate) fn in_quotes(self) -> bool {
-        self.place == Place::Quoted
+        self.in_field == InField::Quoted
     }
 
     /// Reads bytes. Returns the position behind the last record that ends in them.
     pub(crate) fn last_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let (mut p, mut last) = (0, None);
         while p < bytes.len() {
-            if self.place == Place::Quoted {
-                p = self.to_quote(bytes, p);
+            if self.in_field == InField::Quoted {
+                p = self.skip_to_quote(bytes, p);
                 continue;
             }
-            let to = self.to_opening(bytes, p);
+            let to = self.skip_to_opening(bytes, p);
             last = memrchr(b'\n', &bytes[p..to]).map(|at| p + at + 1).or(last);
             p = self.open(bytes, to);
         }
@@ -60,8 +61,8 @@ impl CsvScan {
     pub(crate) fn first_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut p = 0;
         while p < bytes.len() {
-            if self.place == Place::Quoted {
-                p = self.to_quote(bytes, p);
+            if self.in_field == InField::Quoted {
+                p = self.skip_to_quote(bytes, p);
                 continue;
             }
             let rest = &bytes[p..];
@@ -73,7 +74,7 @@ impl CsvScan {
             self.pass(&rest[..found]);
             p += found;
             if bytes[p] == b'\n' {
-                self.place = Place::Begin;
+                self.in_field = InField::Begin;
                 return Some(p + 1);
             }
             self.quote();
@@ -83,10 +84,10 @@ impl CsvScan {
     }
 
     /// Goes behind the next quote, or to the end. The place is inside quotes.
-    fn to_quote(&mut self, bytes: &[u8], p: usize) -> usize {
+    fn skip_to_quote(&mut self, bytes: &[u8], p: usize) -> usize {
         match memchr(b'"', &bytes[p..]) {
             Some(found) => {
-                self.place = Place::Quote;
+                self.in_field = InField::Quote;
                 p + found + 1
             }
             None => bytes.len(),
@@ -95,11 +96,11 @@ impl CsvScan {
 
     /// The position of the next quote that is at the start of a field or right behind a quote, or the end. The place is
     /// outside of quotes; it is then that of the returned position.
-    fn to_opening(&mut self, bytes: &[u8], p: usize) -> usize {
+    fn skip_to_opening(&mut self, bytes: &[u8], p: usize) -> usize {
         let mut from = p;
         for found in memchr_iter(b'"', &bytes[p..]).map(|found| p + found) {
             self.pass(&bytes[from..found]);
-            if self.place != Place::Plain {
+            if self.in_field != InField::Plain {
                 return found;
             }
             from = found;
@@ -118,10 +119,10 @@ impl CsvScan {
     }
 
     fn quote(&mut self) {
-        self.place = match self.place {
-            Place::Begin | Place::Quote => Place::Quoted,
-            Place::Plain => Place::Plain,
-            Place::Quoted => Place::Quote,
+        self.in_field = match self.in_field {
+            InField::Begin | InField::Quote => InField::Quoted,
+            InField::Plain => InField::Plain,
+            InField::Quoted => InField::Quote,
         };
     }
 
@@ -129,7 +130,7 @@ impl CsvScan {
     fn pass(&mut self, bytes: &[u8]) {
         if let Some(&last) = bytes.last() {
             let ends = last == self.delimiter || last == b'\n';
-            self.place = if ends { Place::Begin } else { Place::Plain };
+            self.in_field = if ends { InField::Begin } else { InField::Plain };
         }
     }
 }

@@ -5,7 +5,9 @@ use crate::read::block::Block;
 use crate::read::bytes::source::Source;
 use crate::read::data::{CsvForm, Data, Format};
 use crate::read::error::{ReadError, shown};
-use crate::read::formats::columns::Columns;
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
+use crate::read::formats::columns::{Columns, Role};
 use crate::read::formats::criteo::{self, Criteo};
 use crate::read::formats::csv::{self, Records};
 use crate::read::formats::csv_records;
@@ -21,7 +23,7 @@ use crate::read::formats::vw::{self, Vw};
 pub(crate) enum LineReader {
     Libsvm(Lines),
     Libffm(Libffm),
-    Csv(Records, Columns),
+    Csv(Box<Records>, Columns),
     Criteo(Criteo),
     Vw(Vw),
     Json(Box<Json>, Columns),
@@ -47,6 +49,7 @@ impl LineReader {
             source.take(next, 1);
         }
         let (intercept, unlabelled, labels) = (data.intercept, data.unlabelled, data.labels);
+        let fields = ExampleFields::new(&data.fields);
         let lines = Lines { intercept, unlabelled, labels };
         let first = FirstLine::of(source);
         first.ends_in_lf(source)?;
@@ -56,19 +59,31 @@ impl LineReader {
             chosen => chosen,
         };
         match format {
+            Format::Libsvm | Format::Auto if fields.is_used() => Err(ReadError::Columns {
+                file: source.file().to_owned(),
+                what: "libsvm has no fields, which crosses need; use libffm, vw or a format with columns"
+                    .into(),
+            }),
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
-            Format::Libffm => Ok(Some(LineReader::Libffm(Libffm::new(lines)))),
-            Format::Criteo => Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts)))),
-            Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels)))),
+            Format::Libffm => Ok(Some(LineReader::Libffm(Libffm::new(lines, fields)))),
+            Format::Criteo => {
+                let columns: Vec<String> = criteo::columns().collect();
+                data.fields.check(source.file(), &columns)?;
+                Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts, fields))))
+            }
+            Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels, fields)))),
             // Files of tables have another reader.
             Format::Parquet | Format::Arrow => {
                 Err(ReadError::NotTable { file: source.file().to_owned(), expected: "Parquet or Arrow" })
             }
             Format::Json => {
-                let json = Json::new(&data.columns, &data.scale, lines);
+                let json = Json::new(&data.columns, &data.scale, lines, fields);
                 let (json, mut columns) =
                     json.map_err(|what| ReadError::Columns { file: source.file().to_owned(), what })?;
                 columns.scale.clone_from(&data.scale);
+                if !columns.others {
+                    data.fields.check(source.file(), &columns.features())?;
+                }
                 Ok(Some(LineReader::Json(Box::new(json), columns)))
             }
             Format::Csv => csv_kind(source, data, data.csv.delimiter.unwrap_or(first.delimiter())).map(Some),
@@ -324,10 +339,16 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
         source.take(next, lines);
     }
     let scaling = columns.scaling(&header).map_err(wrong)?;
+    data.fields.check(&file, &columns.features())?;
+    let is_feature = |role: &Role| matches!(role, Role::Categorical(_) | Role::Numeric(..));
+    let features = header.iter().zip(&roles).filter(|(_, role)| is_feature(role));
+    let features = features.map(|(name, _)| FieldId::of(name.as_bytes())).collect();
     let records = Records {
         delimiter,
         intercept: data.intercept,
         labels: data.labels,
+        fields: ExampleFields::new(&data.fields),
+        features,
         label_as_first: data.columns.label.is_none() && columns.label.as_deref() != Some("label"),
         header,
         roles,
@@ -336,7 +357,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
         breaks: 0,
         repeats: RepeatedKeys::default(),
     };
-    Ok(LineReader::Csv(records, columns))
+    Ok(LineReader::Csv(Box::new(records), columns))
 }
 
 /// The names of the columns: those of the header, or the names for the fields of the first record.

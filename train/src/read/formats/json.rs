@@ -6,7 +6,11 @@
 
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::formats::columns::{ColumnChoice, Columns, Role, number_feature, parse_number};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
+use crate::read::formats::columns::{
+    ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
+};
 use crate::read::formats::labels::Labels;
 use crate::read::formats::libsvm::Lines;
 use crate::read::formats::repeated_keys::RepeatedKeys;
@@ -35,16 +39,24 @@ pub(crate) struct Json {
     remembered: Vec<(String, Field)>,
     /// The number of lines so far, to tell whether a line has a listed column.
     line: u64,
+    example_fields: ExampleFields,
     repeats: RepeatedKeys,
 }
 
 /// A column that a flag lists.
 #[derive(Clone, Debug)]
 struct Listed {
+    id: FieldId,
     role: Role,
     scaling: Scaling,
     /// The last line that has it.
     seen: u64,
+}
+
+/// What a line says besides its features.
+struct LineHead {
+    label: Option<f32>,
+    base: f32,
 }
 
 /// What a name means.
@@ -54,14 +66,19 @@ enum Field {
     /// A column that a flag lists.
     Listed(usize),
     /// A column of categories.
-    Other(ColumnKeys),
+    Other(FieldId, ColumnKeys),
     Skipped,
 }
 
 impl Json {
     /// # Errors
     /// A column is chosen twice, or its scale is unknown: in words.
-    pub fn new(choice: &ColumnChoice, scale: &Scale, lines: Lines) -> Result<(Json, Columns), String> {
+    pub fn new(
+        choice: &ColumnChoice,
+        scale: &Scale,
+        lines: Lines,
+        example_fields: ExampleFields,
+    ) -> Result<(Json, Columns), String> {
         let Lines { intercept, unlabelled, labels } = lines;
         let label = choice.label.clone().unwrap_or_else(|| "label".into());
         let (mut listed, mut fields) = (HashMap::new(), Vec::new());
@@ -72,23 +89,31 @@ impl Json {
         let categorical =
             choice.categorical.iter().map(|name| (name, Role::Categorical(ColumnKeys::new(name))));
         let ignored = choice.ignored.iter().map(|name| (name, Role::Skipped));
-        for (name, role) in categorical.chain(numeric).chain(ignored) {
+        let offset = choice.offset.iter().map(|name| (name, Role::Offset));
+        for (name, role) in categorical.chain(numeric).chain(ignored).chain(offset) {
             if *name == label || listed.insert(name.clone(), fields.len()).is_some() {
                 return Err(format!(
-                    "column {name:?} is chosen twice; name it once among --label, --categorical, --numeric and --ignore"
+                    "column {name:?} is chosen twice; name it once among --label, --offset, --categorical, --numeric and --ignore"
                 ));
             }
             let scaling = match role {
                 Role::Numeric(..) => scale.known(name)?,
                 _ => Scaling::Kept,
             };
-            fields.push(Listed { role, scaling, seen: 0 });
+            fields.push(Listed { id: FieldId::of(name.as_bytes()), role, scaling, seen: 0 });
         }
         let others = choice.categorical.is_empty() && !choice.only;
-        let ColumnChoice { categorical, numeric, ignored, .. } = choice.clone();
+        let ColumnChoice { categorical, numeric, ignored, offset, .. } = choice.clone();
         let label_name = Some(label.clone());
-        let columns =
-            Columns { label: label_name, categorical, numeric, ignored, others, ..Columns::default() };
+        let columns = Columns {
+            label: label_name,
+            categorical,
+            numeric,
+            ignored,
+            offset,
+            others,
+            ..Columns::default()
+        };
         let (remembered, repeats) = (Vec::new(), RepeatedKeys::default());
         let json = Json {
             intercept,
@@ -100,6 +125,7 @@ impl Json {
             others,
             remembered,
             line: 0,
+            example_fields,
             repeats,
         };
         Ok((json, columns))
@@ -115,24 +141,31 @@ impl Json {
             block.keys.push(INTERCEPT_KEY);
             block.values.push(1.0);
         }
-        let (first, mut label) = (block.keys.len(), None);
+        let first = block.keys.len();
+        let mut head = LineHead { label: None, base: 0.0 };
         let mut place = 0;
+        self.example_fields.undo();
         walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
             let field = self.field(name, place);
             place += 1;
-            self.add(name, field, &value, &mut label, block)
+            self.add(name, field, &value, &mut head, block)
         })?;
         for listed in self.fields.iter().filter(|listed| listed.seen != self.line) {
+            if listed.role == Role::Offset {
+                return Err(NO_OFFSET.into());
+            }
             add_text(listed, None, block)?;
+            self.example_fields.add(listed.id, block);
         }
+        self.example_fields.end(block, first)?;
         if block.keys.len() - first >= FEATURES_PER_EXAMPLE_MAX {
             return Err(format!("expected at most {} features", FEATURES_PER_EXAMPLE_MAX - 1));
         }
-        let Some(label) = label.or_else(|| self.unlabelled.then_some(f32::NAN)) else {
+        let Some(label) = head.label.or_else(|| self.unlabelled.then_some(f32::NAN)) else {
             return Err(format!("expected a label in {:?}; name its column with --label", self.label));
         };
         block.may_repeat |= self.repeats.any(&block.keys[first..]);
-        block.end(label);
+        block.end_with(label, 1.0, head.base);
         Ok(())
     }
 
@@ -146,7 +179,7 @@ impl Json {
         let field = match self.listed.get(name) {
             Some(&at) => Field::Listed(at),
             None if name == self.label => Field::Label,
-            None if self.others => Field::Other(ColumnKeys::new(name)),
+            None if self.others => Field::Other(FieldId::of(name.as_bytes()), ColumnKeys::new(name)),
             None => Field::Skipped,
         };
         match self.remembered.get_mut(place) {
@@ -163,32 +196,43 @@ impl Json {
         name: &str,
         field: Field,
         value: &LazyValue<'_>,
-        label: &mut Option<f32>,
+        head: &mut LineHead,
         block: &mut Block,
     ) -> Result<(), String> {
         let in_column = |expected: String| format!("{expected}, in {name:?}");
         match field {
             Field::Skipped => Ok(()),
-            Field::Label if label.is_some() => Err(in_column("expected one label".into())),
+            Field::Label if head.label.is_some() => Err(in_column("expected one label".into())),
             Field::Label => {
                 let flags = if matches!(self.labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };
                 let text = text(value, flags).map_err(in_column)?;
                 let text = text.as_deref().unwrap_or_default().trim_ascii();
                 let parsed = self.labels.parse(text);
-                *label = Some(parsed.map_err(|expected| self.labels.wrong_in(name, expected, text, false))?);
+                head.label =
+                    Some(parsed.map_err(|expected| self.labels.wrong_in(name, expected, text, false))?);
                 Ok(())
             }
             Field::Listed(at) => {
                 self.fields[at].seen = self.line;
                 let listed = &self.fields[at];
+                if listed.role == Role::Offset {
+                    let text = text(value, FLAGS).map_err(in_column)?;
+                    let base = parse_offset(text.as_deref().unwrap_or_default());
+                    head.base = base.map_err(|expected| in_column(expected.into()))?;
+                    return Ok(());
+                }
                 if value.is_array() && matches!(listed.role, Role::Numeric(..)) {
                     return Err(in_column("expected a number, not a list".into()));
                 }
-                each(value, |text| add_text(listed, text, block)).map_err(in_column)
+                each(value, |text| add_text(listed, text, block)).map_err(in_column)?;
+                self.example_fields.add(listed.id, block);
+                Ok(())
             }
-            Field::Other(keys) => {
-                let listed = Listed { role: Role::Categorical(keys), scaling: Scaling::Kept, seen: 0 };
-                each(value, |text| add_text(&listed, text, block)).map_err(in_column)
+            Field::Other(id, keys) => {
+                let listed = Listed { id, role: Role::Categorical(keys), scaling: Scaling::Kept, seen: 0 };
+                each(value, |text| add_text(&listed, text, block)).map_err(in_column)?;
+                self.example_fields.add(id, block);
+                Ok(())
             }
         }
     }
@@ -211,7 +255,7 @@ const FLAGS: [&str; 2] = ["false", "true"];
 /// Adds the feature of one value of a column. `None`: it is missing.
 fn add_text(listed: &Listed, text: Option<&[u8]>, block: &mut Block) -> Result<(), String> {
     let (key, value) = match listed.role {
-        Role::Skipped | Role::Label => return Ok(()),
+        Role::Skipped | Role::Label | Role::Offset => return Ok(()),
         Role::Categorical(keys) => (keys.categorical(text.unwrap_or_default()), 1.0),
         Role::Numeric(key, missing) => {
             let number = match text {

@@ -3,6 +3,8 @@
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::libsvm::{LibsvmFault, Lines, feature_value, label, next_line};
 use crate::read::formats::number::{blank, unsigned};
 use crate::read::formats::repeated_keys::RepeatedKeys;
@@ -16,12 +18,22 @@ const _: () = assert!(FEATURES_PER_EXAMPLE_MAX == 262_144);
 #[derive(Clone, Debug)]
 pub(crate) struct Libffm {
     pub lines: Lines,
+    fields: ExampleFields,
+    /// The fields by their numbers, as far as they are known.
+    known: Vec<FieldId>,
     repeats: RepeatedKeys,
 }
 
 impl Libffm {
-    pub fn new(lines: Lines) -> Libffm {
-        Libffm { lines, repeats: RepeatedKeys::default() }
+    pub fn new(lines: Lines, fields: ExampleFields) -> Libffm {
+        Libffm { lines, fields, known: Vec::new(), repeats: RepeatedKeys::default() }
+    }
+
+    /// The field of this number, whose name is the number.
+    fn field(&mut self, number: u64) -> FieldId {
+        let from = self.known.len() as u64;
+        self.known.extend((from..=number).map(|number| FieldId::of(number.to_string().as_bytes())));
+        self.known[number as usize]
     }
 
     /// Appends the example whose text begins at `p` and returns the start of the next line. `buf` has a newline at or
@@ -36,6 +48,7 @@ impl Libffm {
             block.values.push(1.0);
         }
         let start = block.keys.len();
+        self.fields.undo();
         loop {
             while matches!(byte(buf, p), b' ' | b'\t' | b'\r') {
                 p += 1;
@@ -57,7 +70,12 @@ impl Libffm {
             p = end;
             block.keys.push(key);
             block.values.push(value);
+            if self.fields.is_used() {
+                let field = self.field(field);
+                self.fields.add(field, block);
+            }
         }
+        self.fields.end(block, start).map_err(|expected| LibsvmFault { at: p - 1, expected })?;
         block.may_repeat |= self.repeats.any(&block.keys[start..]);
         if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
             return Err(LibsvmFault { at: p - 1, expected: TOO_MANY });

@@ -42,6 +42,13 @@ pub(crate) fn text_key_at(seed: u64, buf: &[u8], mut p: usize, length: usize) ->
     if h == INTERCEPT_KEY { h - 1 } else { h }
 }
 
+/// The key of the cross of features with these keys. It must never change. Never [`INTERCEPT_KEY`].
+pub fn cross_key(keys: &[u64]) -> u64 {
+    let begin = keys.len() as u64 ^ B;
+    let h = keys.iter().fold(begin, |h, &key| fold(fold(h ^ key, A) ^ B, A));
+    if h == INTERCEPT_KEY { h - 1 } else { h }
+}
+
 /// The keys of one CSV column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnKeys {

@@ -1,5 +1,6 @@
 //! Vowpal Wabbit text: `label [importance [base]] ['tag]|namespace[:scale] name[:value] ...`, any number of
-//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`.
+//! namespaces a line. Labels are -1, 0 or 1; the importance multiplies the gradient, as in `vw --ftrl`. The base is
+//! added to the margin.
 //!
 //! Keys: in the namespace without a name, a name that is a number (from 0 to 2^64 - 2) is its own key, as in libsvm.
 //! Every other name is hashed under its namespace's name. Numbers are not taken modulo 2^b: there is no `-b`. A
@@ -7,13 +8,16 @@
 
 use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
+use crate::read::fields::example_fields::ExampleFields;
+use crate::read::fields::field::FieldId;
 use crate::read::formats::labels::Labels;
-use crate::read::formats::libsvm::{LibsvmFault, short};
+use crate::read::formats::libsvm::{LibsvmFault, next_line, short};
 use crate::read::formats::number::{
     NotANumber, blank, digits, digits_value, float, load, parse_float, unsigned,
 };
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::text_key::{text_key, text_key_at};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const LABEL: &str = "expected a label -1, 0 or 1 and a blank (what touches the | is a tag)";
 const BAR: &str = "expected a | before the features";
@@ -23,7 +27,8 @@ const SHARED: &str =
     "expected one label -1, 0 or 1; examples of several lines (shared, ccb, slates) are not learned";
 const LABELS: &str = "expected one label -1, 0 or 1, not several";
 const IMPORTANCE: &str = "expected an importance: a finite number that is not negative";
-const BASE: &str = "expected no base (a prediction to start from is not learned on), or 0";
+const BASE: &str = "expected a base that is a finite number";
+const NO_BASE: &str = "expected no base: an example of several classes has several margins";
 const HEAD: &str = "expected at most a label, an importance, a base and a 'tag before the |";
 const NAME: &str = "expected a name before the colon";
 const CONTROL: &str = "expected a name without control characters";
@@ -40,12 +45,13 @@ pub(crate) struct Vw {
     pub labels: Labels,
     /// The seed of the namespace without a name.
     seed: u64,
+    fields: ExampleFields,
     repeats: RepeatedKeys,
 }
 
 impl Vw {
-    pub fn new(intercept: bool, unlabelled: bool, labels: Labels) -> Vw {
-        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), repeats: RepeatedKeys::default() }
+    pub fn new(intercept: bool, unlabelled: bool, labels: Labels, fields: ExampleFields) -> Vw {
+        Vw { intercept, unlabelled, labels, seed: text_key(0, b""), fields, repeats: RepeatedKeys::default() }
     }
 
     /// Appends the example whose text begins at `p` and returns the start of the next line. `buf` has a newline at or
@@ -55,9 +61,10 @@ impl Vw {
     /// The block may then have features of the line: [`Block::undo`] removes them.
     #[inline(always)]
     pub fn example(&mut self, buf: &[u8], p: usize, block: &mut Block) -> Result<usize, LibsvmFault> {
-        let LineHead { label, importance, bar } = head(buf, p, self.labels)?;
+        let LineHead { label, importance, base, bar } = head(buf, p, self.labels)?;
         if label.is_nan() && !self.unlabelled {
-            return Err(LibsvmFault { at: p, expected: LABEL });
+            note_unlabelled();
+            return Ok(next_line(buf, bar));
         }
         if self.intercept {
             block.keys.push(INTERCEPT_KEY);
@@ -67,6 +74,7 @@ impl Vw {
         let mut p = bar;
         // Ascending numbers in one namespace cannot repeat.
         let mut ascending = true;
+        self.fields.undo();
         while byte(buf, p) == b'|' {
             let namespace = if ends_name(byte(buf, p + 1)) && byte(buf, p + 1) != b':' {
                 p += 1;
@@ -74,10 +82,12 @@ impl Vw {
                 let numbers;
                 (p, numbers) = plain_features(buf, p, block)?;
                 ascending &= numbers;
+                let field = FieldId { id: self.seed, letter: b' ' };
                 if matches!(byte(buf, p), b'\n' | b'|') {
+                    self.fields.add(field, block);
                     continue;
                 }
-                Namespace { seed: self.seed, scale: 1.0, numbers: true }
+                Namespace { field, scale: 1.0, numbers: true }
             } else {
                 let (namespace, end) = namespace(buf, p + 1)?;
                 p = end;
@@ -85,14 +95,16 @@ impl Vw {
             };
             ascending = false;
             p = features(buf, p, namespace, block)?;
+            self.fields.add(namespace.field, block);
         }
+        self.fields.end(block, start).map_err(|expected| LibsvmFault { at: p, expected })?;
         if block.keys.len() - start >= FEATURES_PER_EXAMPLE_MAX {
             return Err(LibsvmFault { at: p, expected: TOO_MANY });
         }
         if !ascending {
             block.may_repeat |= self.repeats.any(&block.keys[start..]);
         }
-        block.end_with(label, importance);
+        block.end_with(label, importance, base);
         Ok(p + 1)
     }
 }
@@ -101,6 +113,8 @@ impl Vw {
 struct LineHead {
     label: f32,
     importance: f32,
+    /// The margin without features.
+    base: f32,
     bar: usize,
 }
 
@@ -117,7 +131,7 @@ fn head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFault> {
             _ => None,
         };
         if let Some(label) = label {
-            return Ok(LineHead { label, importance: 1.0, bar: p + signed + 2 });
+            return Ok(LineHead { label, importance: 1.0, base: 0.0, bar: p + signed + 2 });
         }
     }
     any_head(buf, p, labels)
@@ -155,19 +169,22 @@ fn any_head(buf: &[u8], p: usize, labels: Labels) -> Result<LineHead, LibsvmFaul
         Some((_, Ok(importance))) if importance >= 0.0 => importance,
         Some((t, _)) => return fault(t, IMPORTANCE),
     };
-    match tokens.get(2) {
-        Some(t) if parse_float(t) != Ok(0.0) => return fault(t, BASE),
-        _ => {}
-    }
+    let base = match tokens.get(2).map(|t| (t, parse_float(t))) {
+        None => 0.0,
+        Some((_, Ok(0.0))) => 0.0,
+        Some((t, Ok(_))) if matches!(labels, Labels::Classes(_)) => return fault(t, NO_BASE),
+        Some((_, Ok(base))) => base,
+        Some((t, Err(_))) => return fault(t, BASE),
+    };
     match tokens.get(3) {
         Some(t) => fault(t, HEAD),
-        None => Ok(LineHead { label, importance, bar: p + end }),
+        None => Ok(LineHead { label, importance, base, bar: p + end }),
     }
 }
 
 #[derive(Clone, Copy)]
 struct Namespace {
-    seed: u64,
+    field: FieldId,
     scale: f32,
     /// Whether names that are numbers are their own keys.
     numbers: bool,
@@ -180,9 +197,9 @@ fn namespace(buf: &[u8], p: usize) -> Result<(Namespace, usize), LibsvmFault> {
     if end == p {
         return Err(LibsvmFault { at: p, expected: if byte(buf, p) == b':' { NAME } else { CONTROL } });
     }
-    let seed = text_key_at(0, buf, p, end - p);
+    let field = FieldId { id: text_key_at(0, buf, p, end - p), letter: byte(buf, p) };
     let (scale, p) = value_after(buf, end)?;
-    Ok((Namespace { seed, scale, numbers: false }, p))
+    Ok((Namespace { field, scale, numbers: false }, p))
 }
 
 /// Parses features from `p` on, as long as they are numbers of the namespace without a name in the most common form.
@@ -232,13 +249,16 @@ fn features(buf: &[u8], mut p: usize, namespace: Namespace, block: &mut Block) -
                     if end == p {
                         return Err(LibsvmFault { at: p, expected: CONTROL });
                     }
-                    key = text_key_at(namespace.seed, buf, p, end - p);
+                    key = text_key_at(namespace.field.id, buf, p, end - p);
                     end
                 }
             },
         };
-        let value;
-        (value, p) = value_after(buf, end)?;
+        let (key, value, next) = match value_after(buf, end) {
+            Ok((value, next)) => (key, value, next),
+            Err(fault) => text_value(buf, key, fault)?,
+        };
+        p = next;
         let scaled = value * namespace.scale;
         if !scaled.is_finite() {
             return Err(LibsvmFault { at: end, expected: VALUE_RANGE });
@@ -275,6 +295,27 @@ fn odd_value(buf: &[u8], p: usize) -> Result<(f32, usize), LibsvmFault> {
     }
 }
 
+/// The key, the value and the end of a feature `name:text` of value 1. As in vw, the text is hashed under the key of
+/// the name. `fault` is what is wrong with the text as a number.
+#[cold]
+fn text_value(buf: &[u8], key: u64, fault: LibsvmFault) -> Result<(u64, f32, usize), LibsvmFault> {
+    let LibsvmFault { at, expected } = fault;
+    let end = name_end(buf, at);
+    if expected != VALUE || end == at || !(blank(byte(buf, end)) || byte(buf, end) == b'|') {
+        return Err(fault);
+    }
+    Ok((text_key_at(key, buf, at, end - at), 1.0, end))
+}
+
+/// Says once that a training reads over lines without a label.
+#[cold]
+fn note_unlabelled() {
+    static NOTED: AtomicBool = AtomicBool::new(false);
+    if !NOTED.swap(true, Ordering::Relaxed) {
+        tracing::warn!("lines of vw without a label are read over; `gannet predict` scores them");
+    }
+}
+
 /// Whether a byte may end a name.
 #[inline(always)]
 fn ends_name(b: u8) -> bool {
@@ -306,5 +347,7 @@ fn byte(buf: &[u8], p: usize) -> u8 {
 /// Whether a file's first line is an example of this format: it parses, and begins like one (`a|b` has no label).
 pub(crate) fn like(buf: &[u8], p: usize) -> bool {
     matches!(byte(buf, p), b'0'..=b'9' | b'-' | b'+' | b'|' | b'\'')
-        && Vw::new(false, true, Labels::Signs).example(buf, p, &mut Block::default()).is_ok()
+        && Vw::new(false, true, Labels::Signs, ExampleFields::default())
+            .example(buf, p, &mut Block::default())
+            .is_ok()
 }

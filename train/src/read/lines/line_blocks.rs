@@ -5,9 +5,10 @@
 
 use crate::limits::BATCH_MAX;
 use crate::read::block::Block;
+use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
-use crate::read::data::{Data, DetectedFile, Share, shown_name};
+use crate::read::data::{Data, DetectedFile, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
@@ -136,7 +137,7 @@ impl LineBlocks {
     }
 
     /// Skips so many batches.
-    fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
+    pub(crate) fn pass(&mut self, batches: u64) -> Result<(), ReadError> {
         for _ in 0..batches {
             self.pass_batch()?;
             self.next_batch += 1;
@@ -166,7 +167,7 @@ impl LineBlocks {
     /// As for [`check`](Self::check).
     pub(crate) fn look(data: &Data) -> Result<Option<DetectedFile>, ReadError> {
         bytes_of(data)?;
-        let again = |file: &&String| *file != "-" && std::fs::metadata(file).is_ok_and(|m| m.is_file());
+        let again = |file: &&String| *file != "-" && FileFacts::of(file).is_ok_and(|facts| facts.again);
         let files = data.files.iter().filter(again).cloned().collect();
         let data = Data { files, ..data.clone() };
         let (mut next_file, mut first) = (0, None);
@@ -306,7 +307,7 @@ impl LineBlocks {
     }
 }
 
-/// The bytes of all files, when all are regular files. A missing file is an error here, before anything is read.
+/// The bytes of all files, when all are regular files or objects. A missing file is an error here, before any reading.
 fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
     let mut total = Some(0);
     for file in &data.files {
@@ -314,12 +315,12 @@ fn bytes_of(data: &Data) -> Result<Option<u64>, ReadError> {
             total = None;
             continue;
         }
-        let io = |source| ReadError::Io { file: file.clone(), source };
-        let meta = std::fs::metadata(file).map_err(io)?;
-        if meta.is_dir() {
+        let io = |source| ReadError::io(file, source);
+        let facts = FileFacts::of(file).map_err(io)?;
+        if facts.folder {
             return Err(io(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder")));
         }
-        total = total.filter(|_| meta.is_file()).map(|total| total + meta.len());
+        total = total.and_then(|total| Some(total + facts.bytes?));
     }
     Ok(total)
 }
@@ -336,7 +337,7 @@ fn open_next(
         *next_file += 1;
         let name = shown_name(path).to_owned();
         let opened = Stream::open(path, position.read.clone(), &data.stop);
-        let stream = opened.map_err(|source| ReadError::Io { file: name.clone(), source })?;
+        let stream = opened.map_err(|source| ReadError::io(path, source))?;
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
         match LineReader::of(&mut source, data)? {
             Some(kind) => {

@@ -129,11 +129,11 @@ impl LineRun<'_> {
                 continue;
             }
             left -= 1;
-            let before = kind.breaks();
+            let (before, examples) = (kind.breaks(), block.len());
             match kind.example(buf, p, end, block) {
                 Ok(next) => {
                     // A label -0 becomes 0.
-                    *zeros |= block.labels.last_mut().map_or(0, zero_bit);
+                    *zeros |= block.labels[examples..].first_mut().map_or(0, zero_bit);
                     let line = p;
                     p = next;
                     if *zeros == 3 && labels == Labels::Signs {

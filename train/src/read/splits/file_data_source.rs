@@ -1,13 +1,13 @@
 //! Data files that a data server sends to workers (in-graph): the range of a split's text, and its bytes.
 
 use crate::limits::LINE_BYTES_MAX;
-use crate::read::data::{Data, shown_name};
+use crate::read::bytes::data_file::DataFile;
+use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::splits::split::FileFingerprint;
 use crate::read::splits::split_file::SplitFiles;
 use gannet_jobs::DataSource;
 use gannet_wire::Split;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -20,7 +20,7 @@ pub struct FileDataSource {
     /// The file of the last split.
     splits: Mutex<SplitFiles>,
     /// The file that was read last.
-    open: Mutex<Option<(u32, File)>>,
+    open: Mutex<Option<(u32, DataFile)>>,
 }
 
 impl FileDataSource {
@@ -48,14 +48,18 @@ impl FileDataSource {
     }
 
     /// Runs `work` on a file, and checks before and after it that the file has not changed.
-    fn with<T>(&self, file: u32, work: impl FnOnce(&mut File) -> std::io::Result<T>) -> Result<T, ReadError> {
+    fn with<T>(
+        &self,
+        file: u32,
+        work: impl FnOnce(&mut DataFile) -> std::io::Result<T>,
+    ) -> Result<T, ReadError> {
         let none = || ReadError::Splits(format!("file {file} of {}", self.files.len()));
         let (path, fingerprint) = self.files.get(file as usize).ok_or_else(none)?;
-        let io = |source| ReadError::Io { file: shown_name(path).to_owned(), source };
+        let io = |source| ReadError::io(path, source);
         fingerprint.check(path)?;
         let mut cached = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if cached.as_ref().is_none_or(|(of, _)| *of != file) {
-            *cached = Some((file, File::open(path).map_err(io)?));
+            *cached = Some((file, DataFile::open(path, &self.data.stop).map_err(io)?));
         }
         let Some((_, open)) = cached.as_mut() else { return Err(none()) };
         let done = work(open).map_err(io);

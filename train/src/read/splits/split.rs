@@ -3,18 +3,18 @@
 //! for every worker.
 
 use crate::limits::{CHUNK_BYTES, IN_TOUCH_EVERY, READ_PATIENCE};
+use crate::read::bytes::data_file::{DataFile, FileFacts, FileVersion, is_url, shown_name};
 use crate::read::bytes::decompress::is_packed;
 use crate::read::bytes::source::Source;
+use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::bytes::stream::{ReadPosition, Stream};
-use crate::read::data::{Data, shown_name};
+use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
 use crate::read::growing::looking::GrowingSource;
 use crate::read::splits::split_file::SplitFiles;
 use gannet_wire::GrownTask;
-use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -159,11 +159,11 @@ pub(crate) fn report_done<E: From<ReadError> + From<F>, F>(
 pub struct FileFingerprint {
     /// The file's length.
     pub bytes: u64,
-    /// A checksum of its beginning and one of its end.
+    /// A checksum of its beginning and one of its end; of an object, that of its version.
     pub print: u64,
     /// Whether it is packed, and so can be read from its beginning only.
     pub packed: bool,
-    written: (i64, i64),
+    version: FileVersion,
 }
 
 /// Bytes at each end of a file that the checksums cover.
@@ -175,32 +175,48 @@ impl FileFingerprint {
     /// # Errors
     /// The file cannot be read, or only once.
     pub fn of(path: &str) -> Result<FileFingerprint, ReadError> {
-        let io = |source| ReadError::Io { file: path.to_owned(), source };
-        if path == "-" || !std::fs::metadata(path).map_err(io)?.is_file() {
-            let file = shown_name(path).to_owned();
-            return Err(ReadError::ReadOnce { file, what: "handing out its splits" });
+        let io = |source| ReadError::io(path, source);
+        let once =
+            || ReadError::ReadOnce { file: shown_name(path).to_owned(), what: "handing out its splits" };
+        if path == "-" {
+            return Err(once());
         }
-        let mut file = File::open(path).map_err(io)?;
-        let meta = file.metadata().map_err(io)?;
+        let facts = FileFacts::of(path).map_err(io)?;
+        let bytes = facts.bytes.filter(|_| facts.again).ok_or_else(once)?;
+        let version = facts.version.clone();
+        if !facts.anywhere {
+            // It can be read from its beginning only, as if it were packed.
+            return Ok(FileFingerprint { bytes, print: print(&version), packed: true, version });
+        }
+        let mut file = DataFile::open(path, &StopFlag::default()).map_err(io)?;
         let mut head = Vec::new();
         file.by_ref().take(PRINT_BYTES).read_to_end(&mut head).map_err(io)?;
+        let packed = is_packed(&head);
+        if is_url(path) {
+            return Ok(FileFingerprint { bytes, print: print(&version), packed, version });
+        }
         let mut tail = Vec::new();
-        file.seek(SeekFrom::Start(meta.len().saturating_sub(PRINT_BYTES))).map_err(io)?;
+        file.seek(SeekFrom::Start(bytes.saturating_sub(PRINT_BYTES))).map_err(io)?;
         file.take(PRINT_BYTES).read_to_end(&mut tail).map_err(io)?;
         let print = u64::from(crc32c::crc32c(&head)) << 32 | u64::from(crc32c::crc32c(&tail));
-        Ok(FileFingerprint { bytes: meta.len(), print, packed: is_packed(&head), written: written(&meta) })
+        Ok(FileFingerprint { bytes, print, packed, version })
     }
 
     /// Whether the file has this length and was written at this time, in nanoseconds since 1970.
     pub(crate) fn is_of(&self, bytes: u64, written: u64) -> bool {
-        let (seconds, nanoseconds) = self.written;
-        let own = (seconds as u64).saturating_mul(1_000_000_000) + nanoseconds as u64;
-        (self.bytes, own) == (bytes, written)
+        match self.version {
+            FileVersion::Written(seconds, nanoseconds) => {
+                let own = (seconds as u64).saturating_mul(1_000_000_000) + nanoseconds as u64;
+                (self.bytes, own) == (bytes, written)
+            }
+            #[cfg(feature = "cloud")]
+            FileVersion::Object(_) => false,
+        }
     }
 
     /// A file of another machine, with the client's description.
     pub fn remote(bytes: u64, print: u64, packed: bool) -> FileFingerprint {
-        FileFingerprint { bytes, print, packed, written: (0, 0) }
+        FileFingerprint { bytes, print, packed, version: FileVersion::Written(0, 0) }
     }
 
     /// Checks that a file has not changed.
@@ -208,18 +224,23 @@ impl FileFingerprint {
     /// # Errors
     /// The file is gone, or has changed.
     pub fn check(&self, path: &str) -> Result<(), ReadError> {
-        let meta =
-            std::fs::metadata(path).map_err(|source| ReadError::Io { file: path.to_owned(), source })?;
-        if (meta.len(), written(&meta)) == (self.bytes, self.written) {
+        let now = FileFacts::now(path).map_err(|source| ReadError::io(path, source))?;
+        let bytes = now.bytes.unwrap_or(0);
+        if (bytes, &now.version) == (self.bytes, &self.version) {
             return Ok(());
         }
-        let (file, before, now) = (path.to_owned(), self.bytes, meta.len());
+        let (file, before, now) = (path.to_owned(), self.bytes, bytes);
         Err(ReadError::Changed { file, before, now })
     }
 }
 
-fn written(meta: &Metadata) -> (i64, i64) {
-    (meta.mtime(), meta.mtime_nsec())
+/// A checksum of the version of an object, which all machines see alike.
+fn print(version: &FileVersion) -> u64 {
+    match version {
+        FileVersion::Written(..) => 0,
+        #[cfg(feature = "cloud")]
+        FileVersion::Object(version) => u64::from(crc32c::crc32c(version.as_bytes())),
+    }
 }
 
 /// Opens the lines of a split. Returns them, their format and where they begin. `None`: no line begins in it.
@@ -237,7 +258,7 @@ pub(crate) fn open(
     }
     let path = &data.files[split.file];
     let name = shown_name(path).to_owned();
-    let io = |source| ReadError::Io { file: name.clone(), source };
+    let io = |source| ReadError::io(path, source);
     let stream = Stream::open(path, position.read.clone(), &data.stop).map_err(io)?;
     let mut source = Source::new(name.clone(), stream, &data.stop)?;
     Ok(LineReader::of(&mut source, data)?.map(|kind| (source, kind, 0)))
@@ -245,7 +266,7 @@ pub(crate) fn open(
 
 /// The position of the first line that begins at `at` or later, or the file's length. A longer search than `most`
 /// bytes is an error.
-pub(crate) fn line_from(file: &mut File, at: u64, most: u64) -> io::Result<u64> {
+pub(crate) fn line_from(file: &mut DataFile, at: u64, most: u64) -> io::Result<u64> {
     if at == 0 {
         return Ok(0);
     }
@@ -272,7 +293,8 @@ pub(crate) fn line_from(file: &mut File, at: u64, most: u64) -> io::Result<u64> 
 /// The number of lines before byte `at` of a file, for messages.
 pub(crate) fn lines_before(path: &str, at: u64) -> u64 {
     let count = || -> io::Result<u64> {
-        let (mut file, mut lines, mut bytes) = (File::open(path)?.take(at), 0, vec![0; CHUNK_BYTES]);
+        let (mut file, mut lines, mut bytes) =
+            (DataFile::open(path, &StopFlag::default())?.take(at), 0, vec![0; CHUNK_BYTES]);
         loop {
             let n = file.read(&mut bytes)?;
             if n == 0 {

@@ -5,15 +5,15 @@
 //! one after the other: then each byte is scanned once.
 
 use crate::limits::CHUNK_BYTES;
+use crate::read::bytes::data_file::{DataFile, is_url, shown_name};
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::bytes::stream::{ReadPosition, Stream};
-use crate::read::data::{Data, shown_name};
+use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::csv_records::CsvScan;
 use crate::read::formats::format::LineReader;
 use crate::read::splits::split::{Split, line_from};
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(crate) struct SplitFile {
     path: String,
     name: String,
-    file: File,
+    file: DataFile,
     /// The format of its lines.
     pub kind: LineReader,
     /// Bytes before the first line of data.
@@ -40,11 +40,11 @@ impl SplitFile {
     /// The file cannot be read, or its format is wrong.
     pub(crate) fn open(data: &Data, path: &str) -> Result<Option<SplitFile>, ReadError> {
         let name = shown_name(path).to_owned();
-        let io = |source| ReadError::Io { file: name.clone(), source };
+        let io = |source| ReadError::io(path, source);
         let stream = Stream::open(path, Arc::default(), &data.stop).map_err(io)?;
         let mut source = Source::new(name.clone(), stream, &data.stop)?;
         let Some(kind) = LineReader::of(&mut source, data)? else { return Ok(None) };
-        let (header, file) = (source.taken(), File::open(path).map_err(io)?);
+        let (header, file) = (source.taken(), DataFile::open(path, &data.stop).map_err(io)?);
         let scanned = kind.delimiter().map(|delimiter| (header, CsvScan::new(delimiter)));
         Ok(Some(SplitFile {
             path: path.to_owned(),
@@ -57,7 +57,8 @@ impl SplitFile {
         }))
     }
 
-    /// The lines that begin in a range of bytes; those of the header are no lines. `read` counts bytes that are scanned.
+    /// The lines that begin in a range of bytes; those of the header are no lines. `read` counts bytes that are
+    /// scanned.
     ///
     /// # Errors
     /// The file cannot be read, or a line is longer than `most`.
@@ -136,7 +137,7 @@ impl SplitFile {
     }
 
     fn failed(&self, source: io::Error) -> ReadError {
-        ReadError::Io { file: self.name.clone(), source }
+        ReadError::io(&self.path, source)
     }
 
     /// Opens the lines of a split. Returns them, and the position of the first. `None`: no line begins in it.
@@ -153,10 +154,15 @@ impl SplitFile {
             return Ok(None);
         }
         // A handle of its own: the other one has moved when this is read.
-        let mut file = File::open(&self.path).map_err(|source| self.failed(source))?;
-        file.seek(SeekFrom::Start(start)).map_err(|source| self.failed(source))?;
+        let file =
+            DataFile::part(&self.path, start..end, &self.stop).map_err(|source| self.failed(source))?;
         let stream = Stream::over(Box::new(file.take(end - start)), position.read.clone());
-        let mut source = Source::new(self.name.clone(), stream, &self.stop)?;
+        // Counting the lines before would read the object up to there.
+        let (name, start) = match is_url(&self.path) && start > 0 {
+            true => (format!("{} from byte {start} on", self.name), 0),
+            false => (self.name.clone(), start),
+        };
+        let mut source = Source::new(name, stream, &self.stop)?;
         self.kind.go_on(&mut source)?;
         Ok(Some((source, start)))
     }

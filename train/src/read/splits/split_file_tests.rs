@@ -1,3 +1,5 @@
+//! Splits of files with quotes and line breaks: whatever the cuts and the order, each record is read once.
+
 use super::*;
 use crate::read::block::Block;
 use crate::read::data::Share;

@@ -54,7 +54,7 @@ pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String
         Role::Categorical(_) if one.is_floating() => Err(format!(
             "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
         )),
-        Role::Numeric(..) | Role::Label if is_list || is_time => Err(format!(
+        Role::Numeric(..) | Role::Offset | Role::Label if is_list || is_time => Err(format!(
             "column {name:?} has type {of}: it can only be categorical; as a number, or as the label, it must be cast"
         )),
         _ => Ok(()),
@@ -78,7 +78,7 @@ pub(crate) struct Column {
     cells: Cells,
     /// The role's keys, for categories.
     keys: Option<ColumnKeys>,
-    is_label: bool,
+    role: Role,
     /// The key of each text of a dictionary of categories.
     of_texts: Vec<u64>,
     /// Of a list: the keys of each row's elements. `None`: the row is null.
@@ -123,17 +123,11 @@ impl Column {
     pub(crate) fn of(at: usize, role: &Role, array: &ArrayRef) -> Result<Option<Column>, ReadError> {
         let keys = match *role {
             Role::Skipped => return Ok(None),
-            Role::Label | Role::Numeric(..) => None,
+            Role::Label | Role::Offset | Role::Numeric(..) => None,
             Role::Categorical(keys) => Some(keys),
         };
-        let mut column = Column {
-            at,
-            cells: Cells::of(array),
-            keys,
-            is_label: *role == Role::Label,
-            of_texts: Vec::new(),
-            lists: None,
-        };
+        let mut column =
+            Column { at, cells: Cells::of(array), keys, role: *role, of_texts: Vec::new(), lists: None };
         if let (Some(keys), Some((elements, rows))) = (keys, lists_of(array)) {
             // Keys count from the first element that a row has.
             let (from, to) = (
@@ -197,7 +191,13 @@ impl Column {
     ) -> Result<(), ReadError> {
         let (at, cells) = (self.at, &self.cells);
         let Some(keys) = self.keys else {
-            if self.is_label {
+            if self.role == Role::Offset {
+                return numbers(cells, rows, &mut |row, cell| match cell {
+                    Cell::Number(number) => new.offset(row, number),
+                    Cell::Text(text) => new.offset_of_text(row, text),
+                });
+            }
+            if self.role == Role::Label {
                 let flags = if matches!(labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };
                 return texts(cells, rows, flags, &mut |row, text| new.label(row, text));
             }
@@ -247,7 +247,7 @@ fn lists_of(array: &ArrayRef) -> Option<(ArrayRef, Vec<Option<Range<usize>>>)> {
         }
         DataType::FixedSizeList(..) => {
             let lists = array.as_fixed_size_list();
-            Some(of_offsets(lists.values(), &|at| lists.value_offset_at(at) as usize))
+            Some(of_offsets(lists.values(), &|at| lists.value_offset_at(at)))
         }
         _ => None,
     }

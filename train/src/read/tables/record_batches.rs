@@ -2,26 +2,11 @@
 
 use crate::read::block::Block;
 use crate::read::error::ReadError;
-use crate::read::formats::columns::{ColumnChoice, Role};
-use crate::read::formats::labels::Labels;
-use crate::read::formats::scale::Scale;
-use crate::read::table_rows::TableRows;
+use crate::read::formats::columns::Role;
+use crate::read::table_rows::{TableRows, TableSettings};
 use crate::read::tables::columns::{Column, check, has_numbers};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
-
-/// What the columns of a table mean.
-#[derive(Clone, Debug)]
-pub struct TableSettings {
-    /// The roles of the columns. Columns of floats and decimals are numeric unless it says otherwise.
-    pub choice: ColumnChoice,
-    /// The scaling of numbers.
-    pub scale: Scale,
-    /// The allowed labels.
-    pub labels: Labels,
-    /// Whether there may be no label column.
-    pub unlabelled: bool,
-}
 
 /// Fills blocks with the rows of record batches of one schema.
 pub struct BatchRows {
@@ -51,10 +36,9 @@ impl BatchRows {
         settings: &TableSettings,
         intercept: bool,
     ) -> Result<BatchRows, ReadError> {
-        let TableSettings { choice, scale, labels, unlabelled } = settings;
         let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
         let is_number = |at: usize| has_numbers(schema.field(at).data_type());
-        let rows = TableRows::typed(name, &header, (choice, &is_number), scale, *labels, *unlabelled)?;
+        let rows = TableRows::typed(name, &header, settings, &is_number)?;
         for (field, role) in schema.fields().iter().zip(rows.roles()) {
             let checked = check(field.name(), field.data_type(), role);
             checked.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;

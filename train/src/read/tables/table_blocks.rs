@@ -1,15 +1,17 @@
-//! Reads the batches of files of tables: all rows of all files, one after the other as if they were one file, or those of
-//! a split.
+//! Reads the batches of files of tables: all rows of all files, one after the other as if they were one file, or those
+//! of a split.
 
 use crate::read::block::Block;
 use crate::read::block_source::{BlockPass, SourceBlocks};
+use crate::read::bytes::data_file::FileFacts;
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::ReadError;
 use crate::read::formats::columns::Columns;
 use crate::read::splits::split::Split;
-use crate::read::tables::record_batches::{BatchRows, TableSettings};
-use crate::read::tables::table_file::{Batches, TableFile, TableFormat};
+use crate::read::table_rows::TableSettings;
+use crate::read::tables::record_batches::BatchRows;
+use crate::read::tables::table_file::{BatchReads, TableFile, TableFormat};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,12 +26,18 @@ pub(crate) fn is_of(data: &Data) -> bool {
 
 fn settings(data: &Data) -> TableSettings {
     let (choice, scale) = (data.columns.clone(), data.scale.clone());
-    TableSettings { choice, scale, labels: data.labels, unlabelled: data.unlabelled }
+    TableSettings {
+        choice,
+        scale,
+        labels: data.labels,
+        unlabelled: data.unlabelled,
+        fields: data.fields.clone(),
+    }
 }
 
 /// Opens a file of a table. It must have the format of the data.
 fn open(data: &Data, path: &str) -> Result<(TableFile, TableFormat), ReadError> {
-    std::fs::metadata(path).map_err(|source| ReadError::Io { file: path.to_owned(), source })?;
+    FileFacts::of(path).map_err(|source| ReadError::io(path, source))?;
     let format = TableFormat::of(path);
     let expected = match data.format {
         Format::Parquet => "parquet",
@@ -60,8 +68,8 @@ impl TableBlocks {
     pub(crate) fn open(data: &Data, batch: usize, share: Share) -> Result<TableBlocks, ReadError> {
         let mut bytes = 0;
         for file in &data.files {
-            let io = |source| ReadError::Io { file: file.clone(), source };
-            bytes += std::fs::metadata(file).map_err(io)?.len();
+            let facts = FileFacts::of(file).map_err(|source| ReadError::io(file, source))?;
+            bytes += facts.bytes.unwrap_or(0);
         }
         let position = ReadPosition { total: Some(bytes), ..ReadPosition::default() };
         let pass = TablePass::new(data, (0..data.files.len()).map(|file| (file, None)).collect(), &position)?;
@@ -170,7 +178,7 @@ struct OpenTable {
     format: TableFormat,
     rows: BatchRows,
     parts: Range<usize>,
-    batches: Option<(usize, Batches)>,
+    batches: Option<(usize, BatchReads)>,
 }
 
 impl OpenTable {

@@ -1,8 +1,10 @@
 //! Files of Parquet and Arrow. A part is a row group of Parquet, or a record batch of Arrow: splits are made of them.
 
 use crate::limits::TABLE_ROWS;
+use crate::read::bytes::data_file::{self, FileFacts};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
+use crate::read::tables::table_bytes::CountedFile;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::SchemaRef;
@@ -10,14 +12,11 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
-use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, Length};
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use parquet::file::reader::Length;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
 /// A file of a table.
 pub(crate) struct TableFile {
@@ -54,6 +53,8 @@ pub(crate) enum TableFormat {
     ArrowStream,
 }
 
+/// First bytes of a file that tell its format.
+const HEAD_BYTES: u64 = 16;
 const PARQUET: &[u8] = b"PAR1";
 const ARROW: &[u8] = b"ARROW1\0\0";
 /// An Arrow stream begins with the length of its schema behind this mark.
@@ -64,8 +65,8 @@ impl TableFormat {
     pub(crate) fn of(path: &str) -> Option<TableFormat> {
         let mut head = Vec::new();
         // Opening a FIFO would wait. Whoever reads the file reports an error.
-        std::fs::metadata(path).ok().filter(|meta| meta.is_file())?;
-        File::open(path).ok()?.take(16).read_to_end(&mut head).ok()?;
+        FileFacts::of(path).ok().filter(|facts| facts.anywhere)?;
+        data_file::first_bytes(path, HEAD_BYTES, &mut head).ok()?;
         let named = |extensions: &[&str]| {
             extensions.iter().any(|extension| path.to_ascii_lowercase().ends_with(extension))
         };
@@ -85,72 +86,8 @@ impl TableFormat {
     }
 }
 
-/// A file whose bytes are counted.
-struct CountedFile {
-    file: File,
-    read: Arc<AtomicU64>,
-    stop: StopFlag,
-}
-
-impl CountedFile {
-    fn open(path: &str, read: &Arc<AtomicU64>, stop: &StopFlag) -> std::io::Result<CountedFile> {
-        Ok(CountedFile { file: File::open(path)?, read: read.clone(), stop: stop.clone() })
-    }
-
-    fn again(&self) -> std::io::Result<CountedFile> {
-        Ok(CountedFile { file: self.file.try_clone()?, read: self.read.clone(), stop: self.stop.clone() })
-    }
-}
-
-impl Read for CountedFile {
-    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
-        if self.stop.is_set() {
-            return Err(std::io::Error::other("stop requested"));
-        }
-        let n = self.file.read(out)?;
-        self.read.fetch_add(n as u64, Relaxed);
-        Ok(n)
-    }
-}
-
-impl Seek for CountedFile {
-    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
-        self.file.seek(to)
-    }
-}
-
-impl Length for CountedFile {
-    fn len(&self) -> u64 {
-        Length::len(&self.file)
-    }
-}
-
-impl ChunkReader for CountedFile {
-    type T = BufReader<CountedFile>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let mut file = self.again()?;
-        file.seek(SeekFrom::Start(start))?;
-        Ok(BufReader::new(file))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<bytes::Bytes, ParquetError> {
-        // A damaged length must not ask for memory that no file has.
-        if start.saturating_add(length as u64) > Length::len(self) {
-            return Err(ParquetError::EOF(format!(
-                "{length} bytes at byte {start} are behind the end of the file"
-            )));
-        }
-        let mut bytes = vec![0; length];
-        let mut file = self.again()?;
-        file.seek(SeekFrom::Start(start))?;
-        file.read_exact(&mut bytes)?;
-        Ok(bytes.into())
-    }
-}
-
 /// The record batches of a part, with the words for an error.
-pub(crate) type Batches = Box<dyn Iterator<Item = Result<RecordBatch, String>> + Send>;
+pub(crate) type BatchReads = Box<dyn Iterator<Item = Result<RecordBatch, String>> + Send>;
 
 impl TableFile {
     /// Reads what a file says of itself.
@@ -159,7 +96,7 @@ impl TableFile {
     /// The file cannot be read, or is damaged.
     pub(crate) fn open(path: &str, format: TableFormat, stop: &StopFlag) -> Result<TableFile, ReadError> {
         let counted = || CountedFile::open(path, &Arc::default(), stop);
-        let io = |source| ReadError::Io { file: path.to_owned(), source };
+        let io = |source| ReadError::io(path, source);
         let damaged = |why| ReadError::Table { file: path.to_owned(), part: "its description".into(), why };
         let file = counted().map_err(io)?;
         let bytes = Length::len(&file);
@@ -220,25 +157,29 @@ impl TableFile {
         columns: &[usize],
         read: &Arc<AtomicU64>,
         stop: &StopFlag,
-    ) -> Result<Batches, String> {
+    ) -> Result<BatchReads, String> {
         let file = CountedFile::open(&self.path, read, stop).map_err(words)?;
         let columns = columns.to_vec();
-        let batches: Batches = unpanicked(|| match &self.kind {
+        let batches: BatchReads = unpanicked(|| match &self.kind {
             Kind::Parquet(metadata) => {
                 let mask = ProjectionMask::roots(metadata.parquet_schema(), columns);
+                let group = metadata.metadata().row_group(part);
+                let needed = (0..group.num_columns()).filter(|&leaf| mask.leaf_included(leaf));
+                let chunks = needed.map(|leaf| group.column(leaf).byte_range());
+                let file = file.with_chunks(chunks.map(|(start, bytes)| start..start.saturating_add(bytes)));
                 let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone());
                 let builder = builder.with_row_groups(vec![part]).with_projection(mask);
                 let reader = builder.with_batch_size(TABLE_ROWS).build().map_err(words)?;
-                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as Batches)
+                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as BatchReads)
             }
             Kind::ArrowFile => {
                 let mut reader = FileReader::try_new_buffered(file, Some(columns)).map_err(words)?;
                 reader.set_index(part).map_err(words)?;
-                Ok(Box::new(reader.take(1).map(|batch| batch.map_err(words))) as Batches)
+                Ok(Box::new(reader.take(1).map(|batch| batch.map_err(words))) as BatchReads)
             }
             Kind::ArrowStream => {
                 let reader = StreamReader::try_new_buffered(file, Some(columns)).map_err(words)?;
-                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as Batches)
+                Ok(Box::new(reader.map(|batch| batch.map_err(words))) as BatchReads)
             }
         })?;
         Ok(Box::new(Unpanicked { batches, over: false }))
@@ -263,7 +204,7 @@ impl TableFile {
 
 /// Record batches of a decoder that may panic on a damaged file.
 struct Unpanicked {
-    batches: Batches,
+    batches: BatchReads,
     over: bool,
 }
 

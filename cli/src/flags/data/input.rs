@@ -1,6 +1,7 @@
 //! How data files are read.
 
 use clap::{Args, ValueEnum};
+use gannet::train::CsvForm;
 
 /// Text formats.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +48,18 @@ pub enum ScaleName {
     Log,
 }
 
-/// Parses `--delimiter`.
-fn delimiter(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        b"tab" | b"\\t" => Ok(b'\t'),
-        &[byte] if byte.is_ascii() && !matches!(byte, b'"' | b'\n' | b'\r' | 0) => Ok(byte),
-        _ => Err("it must be one ASCII character that is no quote and no line break, or `tab`".into()),
-    }
+fn two_letters(text: &str) -> Result<String, String> {
+    letters(text, 2)
+}
+
+fn three_letters(text: &str) -> Result<String, String> {
+    letters(text, 3)
+}
+
+/// Parses letters of namespaces.
+fn letters(text: &str, count: usize) -> Result<String, String> {
+    let is_right = text.is_ascii() && text.len() == count;
+    if is_right { Ok(text.to_owned()) } else { Err(format!("it must be {count} ASCII letters")) }
 }
 
 /// How DATA is read.
@@ -75,8 +81,11 @@ pub struct InputArgs {
     /// CSV: columns that are left out, besides those without a name, such as the index that pandas writes.
     #[arg(long, value_name = "E,F,..", value_delimiter = ',')]
     pub ignore: Vec<String>,
+    /// CSV: the column of a number that is added to each example's margin, as the base in vw.
+    #[arg(long, value_name = "COLUMN")]
+    pub offset: Option<String>,
     /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
-    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    #[arg(long, value_name = "CHAR", value_parser = CsvForm::parse_delimiter)]
     pub delimiter: Option<u8>,
     /// CSV: the files have no header. Their columns are called 1, 2, 3, .. or as --columns says.
     #[arg(long)]
@@ -84,6 +93,16 @@ pub struct InputArgs {
     /// CSV: the names of all columns of files without a header, in order.
     #[arg(long, value_name = "A,B,..", value_delimiter = ',', requires = "no_header")]
     pub columns: Vec<String>,
+    /// Products of the features of several columns, fields or namespaces, which become features too. May be given
+    /// several times: --cross a,b --cross 'a*b*c'.
+    #[arg(long, value_name = "A,B")]
+    pub cross: Vec<String>,
+    /// As in vw: products of all namespaces or columns whose names begin with these two letters. `:` means any letter.
+    #[arg(short = 'q', long, value_name = "AB", value_parser = two_letters)]
+    pub quadratic: Vec<String>,
+    /// As --quadratic, with three letters.
+    #[arg(long, value_name = "ABC", value_parser = three_letters)]
+    pub cubic: Vec<String>,
     /// CSV: scale numbers. The numbers are those of --numeric columns. standard and minmax read the data once before
     /// the training. The model stores the scale. Default: none.
     #[arg(long, value_enum, value_name = "HOW")]

@@ -23,7 +23,7 @@ pub struct FollowArgs {
     #[arg(long, value_name = "DIR")]
     pub follow: Option<PathBuf>,
     /// With --follow: the order of the files that are there together.
-    #[arg(long, value_enum, requires = "follow", default_value = "name")]
+    #[arg(long, value_enum, default_value = "name")]
     pub follow_order: FollowOrder,
     /// With --follow or a topic of Kafka: end with what is there at the start.
     #[arg(long)]

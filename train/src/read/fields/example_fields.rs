@@ -1,0 +1,112 @@
+//! The fields of the example that is being read. Crosses find their features with them, and models with a table for
+//! each field read them from the block.
+
+use crate::read::block::Block;
+use crate::read::error::{ReadError, few};
+use crate::read::fields::crosses::Crosses;
+use crate::read::fields::field::{FieldId, FieldRun};
+use std::sync::Arc;
+
+/// What a pass does with the fields of its examples.
+#[derive(Clone, Debug, Default)]
+pub struct FieldUse {
+    /// Products of features of several fields, which examples get.
+    pub crosses: Arc<Crosses>,
+    /// Whether blocks say the [field](crate::Block::fields) of each feature.
+    pub in_blocks: bool,
+}
+
+impl FieldUse {
+    /// Checks that crosses name only columns of features.
+    ///
+    /// # Errors
+    /// One names another column.
+    pub(crate) fn check(&self, file: &str, features: &[String]) -> Result<(), ReadError> {
+        let unknown = self.crosses.unknown(|name| features.iter().any(|feature| feature == name));
+        match unknown {
+            None => Ok(()),
+            Some(name) => Err(ReadError::Columns {
+                file: file.to_owned(),
+                what: format!(
+                    "a cross (--cross) has {name:?}, which is no column of features; they are {}",
+                    few(features)
+                ),
+            }),
+        }
+    }
+}
+
+/// The fields of the current example.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExampleFields {
+    is_used: bool,
+    of: FieldUse,
+    runs: Vec<FieldRun>,
+}
+
+impl ExampleFields {
+    pub fn new(of: &FieldUse) -> ExampleFields {
+        ExampleFields { is_used: of.in_blocks || !of.crosses.is_empty(), of: of.clone(), runs: Vec::new() }
+    }
+
+    /// Whether anything uses fields.
+    #[inline(always)]
+    pub fn is_used(&self) -> bool {
+        self.is_used
+    }
+
+    /// The features up to here that have no field yet belong to this one.
+    #[inline(always)]
+    pub fn add(&mut self, field: FieldId, block: &Block) {
+        if self.is_used {
+            self.runs.push(FieldRun { field, end: block.keys.len() });
+        }
+    }
+
+    /// Ends an example whose features begin at `start`, behind the intercept: appends its crosses, and says the fields
+    /// in the block.
+    ///
+    /// # Errors
+    /// The crosses have too many features.
+    #[inline(always)]
+    pub fn end(&mut self, block: &mut Block, start: usize) -> Result<(), &'static str> {
+        if self.is_used { self.end_used(block, start) } else { Ok(()) }
+    }
+
+    /// As [`end`](Self::end), for an example that has one feature of each of these fields.
+    ///
+    /// # Errors
+    /// As for [`end`](Self::end).
+    #[inline(always)]
+    pub fn end_row(
+        &mut self,
+        block: &mut Block,
+        start: usize,
+        fields: &[FieldId],
+    ) -> Result<(), &'static str> {
+        if !self.is_used {
+            return Ok(());
+        }
+        let run = |(at, &field): (usize, &FieldId)| FieldRun { field, end: start + at + 1 };
+        self.runs.clear();
+        self.runs.extend(fields.iter().enumerate().map(run));
+        self.end_used(block, start)
+    }
+
+    fn end_used(&mut self, block: &mut Block, start: usize) -> Result<(), &'static str> {
+        if self.of.in_blocks {
+            block.fields.resize(start, 0);
+            for run in &self.runs {
+                block.fields.resize(run.end, run.field.id);
+            }
+        }
+        let crossed = self.of.crosses.append(block, start, &self.runs);
+        self.runs.clear();
+        crossed
+    }
+
+    /// Forgets the fields of an example that is not whole.
+    pub fn undo(&mut self) {
+        self.runs.clear();
+    }
+}

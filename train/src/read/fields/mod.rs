@@ -1,0 +1,5 @@
+//! Fields of examples: which column, vw namespace or libffm field a feature belongs to, and the crosses of fields.
+
+pub(crate) mod crosses;
+pub(crate) mod example_fields;
+pub(crate) mod field;
