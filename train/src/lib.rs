@@ -37,6 +37,7 @@ pub use read::growing::folder::{Folder, Until};
 pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::GrowingSource;
+pub use read::growing::text_parts::{PartedText, TextParts};
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;

@@ -65,14 +65,14 @@ pub const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
 #[cfg(feature = "kafka")]
 pub const KAFKA_PATIENCE: Duration = Duration::from_secs(600);
 /// How long one wait for a message takes, before the stop flag is looked at.
-#[cfg(feature = "kafka")]
-pub const KAFKA_POLL: Duration = Duration::from_millis(100);
+#[cfg(any(test, feature = "kafka"))]
+pub const MESSAGE_POLL: Duration = Duration::from_millis(100);
 /// KiB of messages that the client of Kafka reads ahead, for each partition.
 #[cfg(feature = "kafka")]
 pub const KAFKA_QUEUE_KIB: &str = "16384";
 /// Bytes of messages behind which they are parsed.
-#[cfg(feature = "kafka")]
-pub const KAFKA_TEXT_BYTES: usize = 256 << 10;
+#[cfg(any(test, feature = "kafka"))]
+pub const MESSAGE_TEXT_BYTES: usize = 256 << 10;
 /// How often it is committed how far the training is.
 #[cfg(feature = "kafka")]
 pub const KAFKA_COMMIT_EVERY: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::Data;
 use crate::read::error::ReadError;
+use crate::read::growing::text_parts::TextParts;
 use crate::read::reader::Reader;
 use crate::read::splits::remote_data::{self, FileHeads};
 use crate::read::splits::split::{FileFingerprint, GrownSplit, Split};
@@ -30,9 +31,10 @@ impl OpenFiles {
         grown: &GrownSplit,
     ) -> Result<Option<Reader>, ReadError> {
         let Some(path) = grown.source.path_of(&grown.task) else {
-            let text = grown.source.text(&grown.task, &data.stop).map_err(ReadError::Splits)?;
+            let parts = TextParts::new(split.start..split.end, batch as u64, split.from);
+            let text = grown.source.text(&grown.task, parts, &data.stop).map_err(ReadError::Splits)?;
             let data = Data { files: vec![grown.name()], ..data.clone() };
-            return remote_data::whole(&data, batch, split, position, text);
+            return remote_data::parted(&data, position, text);
         };
         if self.grown.as_ref().is_none_or(|(of, _)| *of != path) {
             let file = FileFingerprint::of(&path)?;

@@ -6,8 +6,10 @@ use crate::limits::{
 };
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
-use crate::read::growing::kafka_text::{KafkaText, RangeReader};
+use crate::read::growing::kafka_text::KafkaLog;
 use crate::read::growing::looking::GrowingSource;
+use crate::read::growing::message_text::{MessageText, RangeReader, SpareReaders};
+use crate::read::growing::text_parts::{PartedText, TextParts};
 use gannet_wire::{Found, FoundRange, GrownTask, PartitionStand, SourceStand};
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
@@ -87,7 +89,7 @@ pub struct KafkaTopic {
     /// Asks for offsets.
     asks: KafkaConsumer,
     /// Readers that no task uses.
-    spare: Arc<Mutex<Vec<RangeReader>>>,
+    spare: SpareReaders<KafkaLog>,
     lags: Mutex<BTreeMap<u32, u64>>,
     committed: Mutex<Option<Instant>>,
     /// Since when the brokers do not answer.
@@ -350,14 +352,13 @@ impl GrowingSource for KafkaTopic {
         None
     }
 
-    fn text(&self, task: &GrownTask, stop: &StopFlag) -> Result<Box<dyn Read + Send>, String> {
-        let GrownTask::Messages { partition, start, end } = *task else {
+    fn text(&self, task: &GrownTask, parts: TextParts, stop: &StopFlag) -> Result<PartedText, String> {
+        let GrownTask::Messages { partition, .. } = *task else {
             return Err(format!("{} has no files", self.address));
         };
         let spare = unlocked(&self.spare).pop();
-        let reader = spare.map_or_else(|| RangeReader::new(&self.address), Ok)?;
-        let text = KafkaText::begin(reader, (partition, start, end), stop, self.spare.clone())?;
-        Ok(Box::new(text))
+        let reader = spare.map_or_else(|| KafkaLog::new(&self.address).map(RangeReader::new), Ok)?;
+        MessageText::begin(reader, (partition, parts), stop, self.spare.clone())
     }
 
     fn sample(&self, stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
@@ -365,8 +366,9 @@ impl GrowingSource for KafkaTopic {
             let (low, high) = self.watermarks(partition).map_err(LookError::in_words)?;
             if low < high {
                 let task = GrownTask::Messages { partition: partition as u32, start: low, end: high };
-                let (mut text, mut first) = (self.text(&task, stop)?, vec![0; 1 << 20]);
-                let n = text.read(&mut first).map_err(|error| error.to_string())?;
+                let parts = TextParts::new(low..high, high - low, 0);
+                let (text, mut first) = (self.text(&task, parts, stop)?, vec![0; 1 << 20]);
+                let n = { text.text }.read(&mut first).map_err(|error| error.to_string())?;
                 first.truncate(n);
                 if n > 0 {
                     return Ok(Some(first));

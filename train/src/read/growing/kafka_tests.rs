@@ -5,6 +5,7 @@ use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
 use crate::read::growing::kafka::{KafkaAddress, KafkaTopic};
 use crate::read::growing::looking::GrowingSource;
+use crate::read::growing::text_parts::TextParts;
 use gannet_jobs::scheduler::growing::Growing;
 use gannet_wire::{Found, GrownTask};
 use rdkafka::config::ClientConfig;
@@ -42,9 +43,15 @@ fn topic(brokers: &Brokers, until: Until) -> KafkaTopic {
     KafkaTopic::new(KafkaAddress::parse(&address).unwrap(), until, || 0).unwrap()
 }
 
+/// All messages of a task as one part.
+fn whole(task: &GrownTask) -> TextParts {
+    let GrownTask::Messages { start, end, .. } = *task else { panic!("{task:?}") };
+    TextParts::new(start..end, end - start, 0)
+}
+
 fn read(topic: &KafkaTopic, task: &GrownTask) -> Result<String, String> {
     let mut text = String::new();
-    let mut lines = topic.text(task, &StopFlag::default())?;
+    let mut lines = topic.text(task, whole(task), &StopFlag::default())?.text;
     lines.read_to_string(&mut text).map_err(|error| error.to_string())?;
     Ok(text)
 }
@@ -146,6 +153,6 @@ fn a_wait_for_messages_ends_when_the_training_is_stopped() {
     let stop = StopFlag::from(Arc::new(AtomicBool::new(true)));
     // These messages do not exist yet.
     let task = GrownTask::Messages { partition: 0, start: 5, end: 9 };
-    let mut text = topic.text(&task, &stop).unwrap();
+    let mut text = topic.text(&task, whole(&task), &stop).unwrap().text;
     assert!(text.read(&mut [0; 100]).is_err());
 }

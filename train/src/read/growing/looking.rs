@@ -2,9 +2,9 @@
 
 use crate::limits::{GROWN_ASK_EVERY, GROWN_LOOK_EVERY};
 use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::growing::text_parts::{PartedText, TextParts};
 use gannet_wire::{Found, GrownTask, SourceStand, SplitGrant};
 use std::fmt::Debug;
-use std::io::Read;
 use std::time::Instant;
 
 /// A source that grows, as this process sees it.
@@ -21,11 +21,11 @@ pub trait GrowingSource: Send + Sync + Debug {
     /// The path of the file that has the lines of a task. `None`: they are not in a file, but in [`text`](Self::text).
     fn path_of(&self, task: &GrownTask) -> Option<String>;
 
-    /// The lines of a task that are not in a file.
+    /// The lines of a task that are not in a file, in these parts.
     ///
     /// # Errors
     /// Why they cannot be read, in words.
-    fn text(&self, task: &GrownTask, _stop: &StopFlag) -> Result<Box<dyn Read + Send>, String> {
+    fn text(&self, task: &GrownTask, _parts: TextParts, _stop: &StopFlag) -> Result<PartedText, String> {
         Err(format!("{} has no text of its own", self.name_of(task)))
     }
 

@@ -11,3 +11,8 @@ mod kafka_tests;
 pub(crate) mod kafka_text;
 pub(crate) mod local_tasks;
 pub(crate) mod looking;
+#[cfg(any(test, feature = "kafka"))]
+pub(crate) mod message_text;
+#[cfg(test)]
+mod message_text_tests;
+pub(crate) mod text_parts;

@@ -7,6 +7,7 @@ use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
+use crate::read::growing::text_parts::PartedText;
 use crate::read::reader::Reader;
 use crate::read::splits::split::{Split, TextSource};
 use gannet_transport::Net;
@@ -183,19 +184,22 @@ pub(crate) fn of_sample(data: &Data, sample: Vec<u8>) -> Result<LineReader, Read
     LineReader::of(&mut source, data)?.ok_or_else(|| ReadError::Empty { file: "the first message".into() })
 }
 
-/// Reads a split whose text is a whole text, and not a part of a file.
-pub(crate) fn whole(
+/// Reads a text, each part of which is a batch. `None`: it has no lines.
+pub(crate) fn parted(
     data: &Data,
-    batch: usize,
-    split: &Split,
     position: &ReadPosition,
-    text: Box<dyn Read + Send>,
+    PartedText { text, parts }: PartedText,
 ) -> Result<Option<Reader>, ReadError> {
     let stream = Stream::over(text, position.read.clone());
     let mut source = Source::new(data.files[0].clone(), stream, &data.stop)?;
-    match LineReader::of(&mut source, data)? {
-        Some(kind) => Reader::of_text(data, batch, split, position, source, kind).map(Some),
-        None => Ok(None),
+    loop {
+        if let Some(kind) = LineReader::of(&mut source, data)? {
+            return Ok(Some(Reader::of_parts(data, position, (source, kind), parts)));
+        }
+        if !parts.begin(parts.open() + 1) {
+            return Ok(None);
+        }
+        source.go_on();
     }
 }
 
