@@ -137,7 +137,8 @@ class Dataset:
             are numeric without it.
         ignore: Names of columns that are left out.
         offset: The column of a number that is added to each example's margin.
-        format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo" or "vw".
+        format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo", "vw" or
+            "vw-json".
         delimiter: Of CSV files: what separates fields, one ASCII character. By default a comma; a tab in .tsv files.
         header: Of CSV files: `False` if they have none, so that columns are called 1, 2, 3 and so on; or the names of
             all columns of files that have none.

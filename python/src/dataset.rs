@@ -42,7 +42,7 @@ impl ReadSettings {
             other => Format::of_name(other).ok_or_else(|| {
                 CallFailure::input(format!(
                     "format is {other:?}; \"auto\", \"libsvm\", \"libffm\", \"csv\", \"json\", \"parquet\", \"arrow\", \
-                     \"criteo\" or \"vw\" is wanted"
+                     \"criteo\", \"vw\" or \"vw-json\" is wanted"
                 ))
             })?,
         })

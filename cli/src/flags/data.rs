@@ -18,6 +18,8 @@ pub enum FormatName {
     Criteo,
     /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
     Vw,
+    /// vw's JSON lines: the label in `_label`, and a namespace for each object inside.
+    VwJson,
     /// JSON lines: an object a line, whose names are columns.
     Json,
     /// Files of Parquet.

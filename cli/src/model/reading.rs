@@ -78,6 +78,7 @@ impl DataReading {
             Format::Csv => "csv",
             Format::Criteo => "criteo",
             Format::Vw => "vw",
+            Format::VwJson => "vw-json",
             Format::Json => "json",
             Format::Parquet => "parquet",
             Format::Arrow => "arrow",

@@ -17,6 +17,7 @@ use crate::read::formats::libffm::{self, Libffm};
 use crate::read::formats::libsvm::{self, Lines};
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::vw::{self, Vw};
+use crate::read::formats::vw_json::{self, VwJson};
 
 /// Reads the lines of an open file.
 #[derive(Clone)]
@@ -26,6 +27,7 @@ pub(crate) enum LineReader {
     Csv(Box<Records>, Columns),
     Criteo(Criteo),
     Vw(Vw),
+    VwJson(Box<VwJson>),
     Json(Box<Json>, Columns),
 }
 
@@ -72,6 +74,7 @@ impl LineReader {
                 Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts, fields))))
             }
             Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels, fields)))),
+            Format::VwJson => Ok(Some(LineReader::VwJson(Box::new(VwJson::new(lines, fields))))),
             // Files of tables have another reader.
             Format::Parquet | Format::Arrow => {
                 Err(ReadError::NotTable { file: source.file().to_owned(), expected: "Parquet or Arrow" })
@@ -90,7 +93,7 @@ impl LineReader {
         }
     }
 
-    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo" or "vw".
+    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo", "vw" or "vw-json".
     pub fn name(&self) -> &'static str {
         match self {
             LineReader::Libsvm(_) => "libsvm",
@@ -99,6 +102,7 @@ impl LineReader {
             LineReader::Csv(..) => "csv",
             LineReader::Criteo(_) => "criteo",
             LineReader::Vw(_) => "vw",
+            LineReader::VwJson(_) => "vw-json",
             LineReader::Json(..) => "json",
         }
     }
@@ -156,7 +160,7 @@ impl LineReader {
         match self {
             LineReader::Libsvm(_) | LineReader::Libffm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
             LineReader::Csv(..) | LineReader::Criteo(_) => csv::nothing(buf, p),
-            LineReader::Vw(_) | LineReader::Json(..) => {
+            LineReader::Vw(_) | LineReader::VwJson(_) | LineReader::Json(..) => {
                 buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n')
             }
         }
@@ -204,6 +208,10 @@ impl LineReader {
             LineReader::Vw(vw) => {
                 let labels = vw.labels;
                 vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(buf, p, labels))
+            }
+            LineReader::VwJson(json) => {
+                let next = libsvm::next_line(buf, p);
+                json.example(&buf[p..next], block).map(|()| next)
             }
             LineReader::Json(json, _) => {
                 let next = libsvm::next_line(buf, p);
@@ -269,12 +277,13 @@ impl FirstLine {
             "libsvm" | "svm" | "svmlight" => return Ok(Format::Libsvm),
             "vw" => return Ok(Format::Vw),
             "ffm" | "libffm" => return Ok(Format::Libffm),
-            "jsonl" | "ndjson" => return Ok(Format::Json),
             _ => {}
         }
         let text = libsvm::text_at(buf, self.at);
         match buf.get(text) {
+            Some(b'{') if vw_json::is_like(first) => return Ok(Format::VwJson),
             Some(b'{') => return Ok(Format::Json),
+            _ if matches!(self.extension.as_str(), "jsonl" | "ndjson") => return Ok(Format::Json),
             Some(b'[') => return Err(ReadError::JsonArray { file: source.file().to_owned() }),
             _ => {}
         }
