@@ -2,8 +2,8 @@
 //! without a name. The features are those of the same example in vw's text: `"ns": {"size": 2, "color": "red"}` means
 //! `|ns size:2 color:red`.
 //!
-//! `_label` is the label, or an object with `Label`, `Weight` (the importance) and `Initial` (the base). `_text` has words
-//! with blanks between them. Other names that begin with `_` are read over.
+//! `_label` is the label, or an object with `Label`, `Weight` (the importance) and `Initial` (the base). `_text` has
+//! words with blanks between them. Other names that begin with `_` are read over.
 
 use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
