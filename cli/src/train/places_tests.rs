@@ -205,6 +205,8 @@ fn with_value(flag: &str) -> String {
         "--replication" => "async",
         "--admit-probability" => "0.5",
         "--delimiter" => ";",
+        "--quadratic" => "ab",
+        "--cubic" => "abc",
         _ => "2",
     };
     format!("{flag} {value}")
