@@ -237,7 +237,7 @@ def test_an_error_of_the_stream_is_told() -> None:
         ({}, {"categorical": ["clicked"]}, 'column "clicked" is chosen twice'),
         ({}, {"categorical": ["age"], "numeric": []}, '"age" has type Float64, and is categorical: name it in numeric'),
         ({"city": [{"a": 1}] * 5}, {}, 'column "city" has type Struct.*: cast it, or leave it out .ignore=city.'),
-        ({"age": [[1]] * 5}, {}, 'column "age" has type List.*: it can only be categorical'),
+        ({"age": [[1]] * 5}, {}, 'column "age" has type a list.*: it can only be categorical'),
         ({"age": pa.array([0] * 5, pa.timestamp("s"))}, {}, 'column "age" has type Timestamp.*: it can only be categ'),
         ({"age": ["1", "2", "x", "4", "5"]}, {}, 'row 2 .the first is 0.: expected a number.*column "age"; found "x"'),
         ({"age": [1.0, float("nan"), 1.0, 1.0, 1.0]}, {}, 'row 1 .*: expected a finite number.*"age".*make it null'),
@@ -501,7 +501,7 @@ def test_keys_are_those_of_files(tmp_path: Path) -> None:
     """Golden: they must never change, because saved models depend on them."""
     assert gannet.keys("carrier", ["UA"]).tolist() == [6339875604109709366]
     assert gannet.field_key("carrier") == 6600953826408457436
-    for values in (["a", "", "\u00e9t\u00e9"], [1, -7, 2**63], [True, False], np.array([3, 4], np.int16)):
+    for values in (["a", "", "\u00e9t\u00e9"], [1, -7, 2**62], [True, False], np.array([3, 4], np.int16)):
         listed = list(values)
         table = pa.table({"label": [1] * len(listed), "c": pa.array(listed)})
         (batch,) = gannet.Dataset(table).batches()
