@@ -124,7 +124,8 @@ class Dataset:
 
     Args:
         data: One of these:
-            - A path, or a sequence of them: files, folders and patterns such as `"day-*.csv.gz"`.
+            - A path or a URL, or a sequence of them: files, folders and patterns such as `"day-*.csv.gz"`; objects such as
+              `"s3://logs/day-*.parquet"`.
             - A scipy sparse matrix or array (n, features). The key of a feature is its column, from 0.
             - Anything with `__arrow_c_stream__`: a pandas or polars DataFrame, a pyarrow Table or RecordBatch, a result
               of DuckDB. Each pass asks it for a new stream, and keeps one record batch at a time. The index of a pandas

@@ -373,6 +373,9 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     let refused = |data: Data| Reader::open(&data, 1, Share::ALL).err().unwrap().to_string();
     let error = refused(Data { fields: of(&named), ..Data::new(&svm) });
     assert!(error.contains("libsvm has no fields"), "{error}");
+    let json = file(&folder, "table.jsonl", &files[1].1);
+    let error = refused(Data { fields: of(&crosses(&["air,label"], &[])), ..Data::new(&json) });
+    assert!(error.contains("\"label\", which is no column of features"), "{error}");
     let csv = file(&folder, "table.csv", &files[0].1);
     let error = refused(Data { fields: of(&crosses(&["air,hours"], &[])), ..Data::new(&csv) });
     assert!(error.contains("\"hours\", which is no column of features; they are air, hour, x"), "{error}");
@@ -440,6 +443,10 @@ fn json_lines_of_vw_have_the_examples_of_its_text() {
     // In the namespace without a name whole numbers are keys.
     let plain = read("plain.json", "{\"_label\": 1, \"17\": 2, \"x\": 1}");
     assert_eq!(plain, read("plain.vw", "1 | 17:2 x\n"));
+    // Flags that name columns say that it is no file of vw.
+    let columns = ColumnChoice { label: Some("_label".into()), ..ColumnChoice::default() };
+    let named = Data { columns, ..Data::new(&file(&folder, "plain.json", "{\"_label\": 1, \"x\": 1}")) };
+    assert_eq!(examples(&named).keys[1], ColumnKeys::new("x").categorical(b"1"));
     for (line, words) in [
         ("{\"_label\": 2}", "which is not 0, 1 or -1"),
         ("{\"_label\": {\"Label\": 1, \"Cost\": 2}}", "Label, Weight and Initial"),

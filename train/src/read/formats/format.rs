@@ -7,7 +7,7 @@ use crate::read::data::{CsvForm, Data, Format};
 use crate::read::error::{ReadError, shown};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
-use crate::read::formats::columns::{Columns, Role};
+use crate::read::formats::columns::{ColumnChoice, Columns, Role};
 use crate::read::formats::criteo::{self, Criteo};
 use crate::read::formats::csv::{self, Records};
 use crate::read::formats::csv_records;
@@ -57,14 +57,18 @@ impl LineReader {
         first.ends_in_lf(source)?;
         let format = match data.format {
             Format::Auto if data.csv != CsvForm::default() => Format::Csv,
-            Format::Auto => first.format(source, lines)?,
+            Format::Auto => match first.format(source, lines)? {
+                // Flags name columns, which vw has not.
+                Format::VwJson if data.columns != ColumnChoice::default() => Format::Json,
+                found => found,
+            },
             chosen => chosen,
         };
         match format {
             Format::Libsvm | Format::Auto if fields.is_used() => Err(ReadError::Columns {
                 file: source.file().to_owned(),
-                what: "libsvm has no fields, which crosses need; use libffm, vw or a format with columns"
-                    .into(),
+                what: "libsvm has no fields, which crosses (--cross) need, and batches that say fields; use libffm, vw or a \
+                       format with columns".into(),
             }),
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
             Format::Libffm => Ok(Some(LineReader::Libffm(Libffm::new(lines, fields)))),
@@ -84,8 +88,9 @@ impl LineReader {
                 let (json, mut columns) =
                     json.map_err(|what| ReadError::Columns { file: source.file().to_owned(), what })?;
                 columns.scale.clone_from(&data.scale);
-                if !columns.others {
-                    data.fields.check(source.file(), &columns.features())?;
+                match columns.others {
+                    true => data.fields.check_others(source.file(), &columns)?,
+                    false => data.fields.check(source.file(), &columns.features())?,
                 }
                 Ok(Some(LineReader::Json(Box::new(json), columns)))
             }
