@@ -24,6 +24,7 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         FormatName::Csv => Format::Csv,
         FormatName::Criteo => Format::Criteo,
         FormatName::Vw => Format::Vw,
+        FormatName::VwJson => Format::VwJson,
         FormatName::Json => Format::Json,
         FormatName::Parquet => Format::Parquet,
         FormatName::Arrow => Format::Arrow,

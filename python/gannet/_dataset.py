@@ -124,7 +124,8 @@ class Dataset:
 
     Args:
         data: One of these:
-            - A path, or a sequence of them: files, folders and patterns such as `"day-*.csv.gz"`.
+            - A path or a URL, or a sequence of them: files, folders and patterns such as `"day-*.csv.gz"`; objects such as
+              `"s3://logs/day-*.parquet"`.
             - A scipy sparse matrix or array (n, features). The key of a feature is its column, from 0.
             - Anything with `__arrow_c_stream__`: a pandas or polars DataFrame, a pyarrow Table or RecordBatch, a result
               of DuckDB. Each pass asks it for a new stream, and keeps one record batch at a time. The index of a pandas
@@ -137,7 +138,8 @@ class Dataset:
             are numeric without it.
         ignore: Names of columns that are left out.
         offset: The column of a number that is added to each example's margin.
-        format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo" or "vw".
+        format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo", "vw" or
+            "vw-json".
         delimiter: Of CSV files: what separates fields, one ASCII character. By default a comma; a tab in .tsv files.
         header: Of CSV files: `False` if they have none, so that columns are called 1, 2, 3 and so on; or the names of
             all columns of files that have none.

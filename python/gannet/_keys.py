@@ -18,8 +18,8 @@ def keys(column: str, values: Iterable[Any]) -> NDArray[np.uint64]:
 
     Args:
         column: The name of the column, or of a vw namespace.
-        values: Strings, integers or booleans (`true` and `false`); an array, a list, or a column of a DataFrame. `None`
-            and `pandas.NA` are missing values, which have the key of the empty text.
+        values: Strings, integers or booleans (`true` and `false`); an array, a list, or a column of a DataFrame. `None`,
+            NaN and `pandas.NA` are missing values, which have the key of the empty text.
 
     Raises:
         InputError: A value is of another type. Texts of floats differ between programs: make them integers or strings.
@@ -40,7 +40,8 @@ def _text(column: str, at: int, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, np.integer)):
         return str(int(value))
-    if value is None or type(value).__name__ == "NAType":
+    # pandas has NaN in columns of strings.
+    if value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value):
         return ""
     raise InputError(
         f"values of {column!r}: number {at} is a {type(value).__name__} ({value!r}); strings, integers, booleans or None "

@@ -42,7 +42,7 @@ impl ReadSettings {
             other => Format::of_name(other).ok_or_else(|| {
                 CallFailure::input(format!(
                     "format is {other:?}; \"auto\", \"libsvm\", \"libffm\", \"csv\", \"json\", \"parquet\", \"arrow\", \
-                     \"criteo\" or \"vw\" is wanted"
+                     \"criteo\", \"vw\" or \"vw-json\" is wanted"
                 ))
             })?,
         })
@@ -90,7 +90,7 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 16] = [
+    const FLAGS: [(&str, &str); 17] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
@@ -102,6 +102,7 @@ fn with_parameters(message: &str) -> String {
         ("--columns", "header="),
         ("--delimiter", "delimiter="),
         ("--ignore ", "ignore="),
+        ("--ignore", "ignore="),
         ("--label", "label="),
         ("--categorical", "categorical="),
         ("--numeric", "numeric="),

@@ -95,20 +95,6 @@ fn train(store: &ObjectStore, data: &str, flags: &str, out: &Path) -> Done {
     store.ok(&format!("train {data} {flags} --epochs 2 --json --threads 1 --out {out}"))
 }
 
-/// The rows of a model, bit by bit.
-fn model(folder: &Path) -> Vec<(u64, Vec<u32>)> {
-    let checkpoint = gannet::storage::Checkpoint::open(folder).unwrap();
-    let floats = checkpoint.schema().floats();
-    let mut all = Vec::new();
-    let read = checkpoint.read(|keys, rows| {
-        let rows = rows.chunks(floats).map(|row| row.iter().map(|value| value.to_bits()).collect());
-        all.extend(keys.iter().copied().zip(rows));
-    });
-    read.unwrap();
-    all.sort();
-    all
-}
-
 #[test]
 #[ignore = "needs an object store: scripts/test_cloud.sh"]
 fn data_in_a_bucket_gives_the_bits_of_local_files() {
@@ -120,13 +106,13 @@ fn data_in_a_bucket_gives_the_bits_of_local_files() {
         assert_eq!(want["examples"], 2 * 60_000, "{want}");
         let got = train(&store, &there, table.2, &models[1]).json();
         assert!(want["logloss"].is_f64() && got["logloss"] == want["logloss"], "{want} {got}");
-        assert!(model(&models[1]) == model(&models[0]), "{}: other weights", table.0);
+        assert!(model_rows(&models[1]) == model_rows(&models[0]), "{}: other weights", table.0);
         // The store cuts answers and is busy.
         store.faults.cut_after.store(300_000, SeqCst);
         store.faults.busy.store(3, SeqCst);
         train(&store, &there, table.2, &models[2]);
         store.faults.cut_after.store(0, SeqCst);
-        assert!(model(&models[2]) == model(&models[0]), "{}: cut", table.0);
+        assert!(model_rows(&models[2]) == model_rows(&models[0]), "{}: cut", table.0);
         let scores = |data: &str| store.ok(&format!("predict {data} --model {}", models[0].display())).out;
         assert!(scores(&there) == scores(&here), "{}: other scores", table.0);
     }
@@ -199,5 +185,5 @@ fn a_store_that_is_silent_is_given_up_and_asked_again() {
     train(&store, &here, table.2, &models[0]);
     store.faults.silent.store(1, SeqCst);
     train(&store, &there, table.2, &models[1]);
-    assert!(model(&models[1]) == model(&models[0]));
+    assert!(model_rows(&models[1]) == model_rows(&models[0]));
 }

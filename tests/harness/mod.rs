@@ -263,3 +263,17 @@ pub fn clicks(path: &Path, n: u64, seed: u64) -> PathBuf {
     std::fs::write(path, text).unwrap();
     path.to_path_buf()
 }
+
+/// The rows of a saved model, bit by bit.
+pub fn model_rows(folder: &Path) -> Vec<(u64, Vec<u32>)> {
+    let checkpoint = gannet::storage::Checkpoint::open(folder).unwrap();
+    let floats = checkpoint.schema().floats();
+    let mut all = Vec::new();
+    let read = checkpoint.read(|keys, rows| {
+        let rows = rows.chunks(floats).map(|row| row.iter().map(|value| value.to_bits()).collect());
+        all.extend(keys.iter().copied().zip(rows));
+    });
+    read.unwrap();
+    all.sort();
+    all
+}

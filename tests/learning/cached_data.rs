@@ -1,21 +1,6 @@
 //! A cache of parsed data changes no bit of a model.
 
 use crate::harness::*;
-use std::path::Path;
-
-/// The rows of a model, bit by bit.
-fn model(folder: &Path) -> Vec<(u64, Vec<u32>)> {
-    let checkpoint = gannet::storage::Checkpoint::open(folder).unwrap();
-    let floats = checkpoint.schema().floats();
-    let mut all = Vec::new();
-    let read = checkpoint.read(|keys, rows| {
-        let rows = rows.chunks(floats).map(|row| row.iter().map(|value| value.to_bits()).collect());
-        all.extend(keys.iter().copied().zip(rows));
-    });
-    read.unwrap();
-    all.sort();
-    all
-}
 
 #[test]
 fn passes_from_a_cache_train_the_same_model() {
@@ -34,7 +19,7 @@ fn passes_from_a_cache_train_the_same_model() {
             let done = Process::start(command).wait();
             assert_eq!(done.code, Some(0), "{line}: {done:?}");
             let report = done.json();
-            (report["examples"].clone(), report["logloss"].as_f64().unwrap(), model(&out))
+            (report["examples"].clone(), report["logloss"].as_f64().unwrap(), model_rows(&out))
         };
         let want = train("text", "--no-cache");
         let kept = format!("--cache {}", f.join(name).display());

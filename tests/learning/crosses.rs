@@ -131,6 +131,19 @@ fn offsets_are_added_to_margins_in_training_and_in_predictions() {
     let no_start = write(f, "bare.csv", "label,city\n1,c1\n");
     refused(&format!("predict --model {} {no_start}", same.display()), &["start", "--offset"]);
     refused(&format!("train {data} --offset city"), &["expected a number", "city"]);
+    // Flags that would mean nothing are refused.
+    refused(&format!("train {vw} --offset start"), &["--offset", "this file has none: it is vw"]);
+    refused(&format!("train {vw} --format vw --delimiter ;"), &["--delimiter", "are for CSV", "vw"]);
+    let plain = f.join("plain").display().to_string();
+    ok(&format!("train {data} --ignore start --out {plain}"));
+    refused(
+        &format!("predict --model {plain} {data} --offset start"),
+        &["trained without --offset", "leave the flag"],
+    );
+    refused(
+        &format!("predict --model {plain} {data} --ignore city"),
+        &["--ignore city", "trained on this column"],
+    );
     let classes = write(f, "classes.vw", "1 1 0.5 | x\n");
     refused(&format!("train {classes} --model softmax --classes 3"), &["no base", "several margins"]);
 }

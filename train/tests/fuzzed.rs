@@ -109,6 +109,30 @@ const JSON: &[&str] = &[
     "{\"label\":1,\"a\":\"x\",\"b\":[1,2]}\n",
     "\"\\ud800\"",
 ];
+const VW_JSON: &[&str] = &[
+    "{\"_label\":1",
+    "{\"_label\":{\"Label\":0,\"Weight\":2,\"Initial\":-1}",
+    "{\"_label\":\"1\"",
+    "{",
+    "}",
+    "}\n",
+    ",",
+    ",\"ns\":{\"x\":1,\"color\":\"red\"}",
+    ",\"list\":[1,2.5,-3]",
+    ",\"words\":[\"x\",\"y\"]",
+    ",\"_text\":\"big  red\"",
+    ",\"_tag\":\"t\"",
+    ",\"17\":2",
+    ",\"a\":{\"b\":{\"c\":true}}",
+    ",\"n\":1e99",
+    ",\"z\":null",
+    "[",
+    "]",
+    "\"\\u00e9\"",
+    "\n",
+    "\r\n",
+    " ",
+];
 const CSV: &[&str] = &[
     "1,",
     "0,",
@@ -189,6 +213,11 @@ fn libffm_lines() {
 #[test]
 fn json_lines() {
     assert!(feed(JSON, entries::json) > 100);
+}
+
+#[test]
+fn vw_json_lines() {
+    assert!(feed(VW_JSON, entries::vw_json) > 100);
 }
 
 #[test]

@@ -78,6 +78,7 @@ impl DataReading {
             Format::Csv => "csv",
             Format::Criteo => "criteo",
             Format::Vw => "vw",
+            Format::VwJson => "vw-json",
             Format::Json => "json",
             Format::Parquet => "parquet",
             Format::Arrow => "arrow",
@@ -129,6 +130,7 @@ impl DataReading {
         };
         let Some(columns) = &self.columns else {
             let flag = flag.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
+            let flag = flag.or_else(|| flags.offset.as_ref().map(|offset| format!("--offset {offset}")));
             return match flag {
                 Some(flag) => Err(Failure::input(format!(
                     "{flag}: the model in {model} was trained on {}, which has no columns; leave the flag out",
@@ -145,6 +147,23 @@ impl DataReading {
             return Err(Failure::input(format!(
                 "{}: the model in {model} knows its columns, which it was trained on as{known}; leave the flag out",
                 flag.unwrap_or_default()
+            )));
+        }
+        if let Some(offset) = flags.offset.as_ref().filter(|offset| columns.offset.as_ref() != Some(*offset))
+        {
+            let known = columns
+                .offset
+                .as_ref()
+                .map_or("without --offset".into(), |own| format!("with --offset {own}"));
+            return Err(Failure::input(format!(
+                "--offset {offset}: the model in {model} was trained {known}; leave the flag out"
+            )));
+        }
+        let is_feature =
+            |name: &&String| columns.categorical.contains(name) || columns.numeric.contains(name);
+        if let Some(name) = flags.ignore.iter().find(is_feature) {
+            return Err(Failure::input(format!(
+                "--ignore {name}: the model in {model} was trained on this column; leave the flag out"
             )));
         }
         if let Some(kind) = input::scale(flags).filter(|kind| *kind != columns.scale.kind) {

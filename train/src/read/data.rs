@@ -30,6 +30,8 @@ pub enum Format {
     Criteo,
     /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
     Vw,
+    /// vw's JSON lines: an object a line, with the label in `_label` and a namespace for each object inside.
+    VwJson,
     /// JSON lines: an object a line.
     Json,
     /// Files of Parquet.
@@ -53,6 +55,7 @@ impl Format {
             "json" => Format::Json,
             "criteo" => Format::Criteo,
             "vw" => Format::Vw,
+            "vw-json" => Format::VwJson,
             "parquet" => Format::Parquet,
             "arrow" => Format::Arrow,
             _ => return None,
@@ -61,7 +64,8 @@ impl Format {
 
     /// Whether data of both formats has the same features.
     pub fn is_like(self, other: Format) -> bool {
-        self == other || (self.has_columns() && other.has_columns())
+        let is_vw = |format| matches!(format, Format::Vw | Format::VwJson);
+        self == other || (self.has_columns() && other.has_columns()) || (is_vw(self) && is_vw(other))
     }
 }
 
@@ -108,7 +112,7 @@ impl Share {
 pub struct DetectedFile {
     /// The file's name.
     pub file: String,
-    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo" or "vw".
+    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo", "vw" or "vw-json".
     pub format: &'static str,
     /// The columns of a CSV file or of JSON lines.
     pub columns: Option<Columns>,

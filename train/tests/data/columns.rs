@@ -373,6 +373,9 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     let refused = |data: Data| Reader::open(&data, 1, Share::ALL).err().unwrap().to_string();
     let error = refused(Data { fields: of(&named), ..Data::new(&svm) });
     assert!(error.contains("libsvm has no fields"), "{error}");
+    let json = file(&folder, "table.jsonl", &files[1].1);
+    let error = refused(Data { fields: of(&crosses(&["air,label"], &[])), ..Data::new(&json) });
+    assert!(error.contains("\"label\", which is no column of features"), "{error}");
     let csv = file(&folder, "table.csv", &files[0].1);
     let error = refused(Data { fields: of(&crosses(&["air,hours"], &[])), ..Data::new(&csv) });
     assert!(error.contains("\"hours\", which is no column of features; they are air, hour, x"), "{error}");
@@ -405,6 +408,55 @@ fn offsets_are_bases_in_each_format() {
     ] {
         let data =
             Data { columns: columns.clone(), ..Data::new(&file(&folder, &format!("wrong.{name}"), text)) };
+        let opened = Reader::open(&data, 1, Share::ALL);
+        let read = opened.and_then(|mut reader| reader.next(&mut Block::default()));
+        let error = read.unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+/// Examples in vw's text and in its JSON: the same keys, values, labels, importances and bases.
+#[test]
+fn json_lines_of_vw_have_the_examples_of_its_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "1 |user age:2 color:red vip |item 3:0.5 7 |words big red |v 0:1 1:-2 |tags x y\n\
+                -1 2 0.5 |inner x:1\n\
+                1 1 0 |\n\
+                0 |user age:1\n";
+    let json = [
+        r#"{"_label": 1, "_tag": "t", "user": {"age": 2, "color": "red", "vip": true, "old": false, "no": null},
+            "item": {"3": 5e-1, "7": 1}, "words": {"_text": " big  red "}, "v": [1, -2], "tags": ["x", "y"]}"#
+            .replace('\n', " "),
+        r#"{"outer": {"inner": {"x": 1}}, "_label": {"Label": -1, "Weight": 2, "Initial": 0.5}}"#.into(),
+        r#"{"_label": "1"}"#.into(),
+        r#"{"user": {"age": 7}}"#.into(),
+        r#"{"_label": 0, "_skipped": [{}], "user": {"age": 1.0}}"#.into(),
+    ];
+    let json = json.join("\n");
+    let read = |name: &str, text: &str| {
+        let fields = FieldUse { crosses: Arc::default(), in_blocks: true };
+        examples(&Data { fields, ..Data::new(&file(&folder, name, text)) })
+    };
+    let of_text = read("a.vw", &text.replace("-1", "0"));
+    assert_eq!(of_text, read("a.jsonl", &json.replace("\"Label\": -1", "\"Label\": 0")));
+    assert_eq!((of_text.len(), of_text.keys.len()), (4, 4 + 11 + 1 + 1));
+    // In the namespace without a name whole numbers are keys.
+    let plain = read("plain.json", "{\"_label\": 1, \"17\": 2, \"x\": 1}");
+    assert_eq!(plain, read("plain.vw", "1 | 17:2 x\n"));
+    // Flags that name columns say that it is no file of vw.
+    let columns = ColumnChoice { label: Some("_label".into()), ..ColumnChoice::default() };
+    let named = Data { columns, ..Data::new(&file(&folder, "plain.json", "{\"_label\": 1, \"x\": 1}")) };
+    assert_eq!(examples(&named).keys[1], ColumnKeys::new("x").categorical(b"1"));
+    for (line, words) in [
+        ("{\"_label\": 2}", "which is not 0, 1 or -1"),
+        ("{\"_label\": {\"Label\": 1, \"Cost\": 2}}", "Label, Weight and Initial"),
+        ("{\"_label\": {\"Label\": 1, \"Weight\": -2}}", "an importance that is not negative"),
+        ("{\"_label\": 1, \"a\": [[1]]}", "numbers or texts in the list \"a\""),
+        ("{\"_label\": 1, \"a\": 1e99}", "a finite number that fits f32, in \"a\""),
+        ("{\"_label\": 1} x", "nothing behind it"),
+        ("{\"_label\": 1, \"a\": {\"b\": 1}", "expected a JSON object"),
+    ] {
+        let data = Data { format: Format::VwJson, ..Data::new(&file(&folder, "wrong.json", line)) };
         let opened = Reader::open(&data, 1, Share::ALL);
         let read = opened.and_then(|mut reader| reader.next(&mut Block::default()));
         let error = read.unwrap_err().to_string();

@@ -124,17 +124,36 @@ pub fn libffm(bytes: &[u8]) {
     check(data(Format::Libffm, flag), &text, &sizes, batch, |l| plain::libffm(l, flag));
 }
 
-/// A line of JSON is read only if another parser takes it for an object; what is refused as no JSON is none.
-pub fn json(bytes: &[u8]) {
-    let Some(Choices { sizes, batch, flag, rest, .. }) = choices(bytes) else { return };
-    let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Json, flag) };
-    let text = after_a_line(b"", rest);
-    let got = [&sizes[..], &[usize::MAX]].map(|sizes| read(&data, ByteChunks::new(&text, sizes), batch));
+/// Reads text in chunks of these sizes and as a whole, with the same result.
+fn read_twice(data: &Data, text: &[u8], sizes: &[usize], batch: usize) {
+    let got = [sizes, &[usize::MAX]].map(|sizes| read(data, ByteChunks::new(text, sizes), batch));
     match &got {
         [Ok((a, skipped)), Ok((b, also))] => assert!(same(a, b) && skipped == also),
         [Err(a), Err(b)] => assert_eq!(a.to_string(), b.to_string()),
         other => panic!("{other:?}"),
     }
+}
+
+/// vw's JSON lines of any bytes. All numbers that are read are finite.
+pub fn vw_json(bytes: &[u8]) {
+    let Some(Choices { sizes, batch, flag, rest, .. }) = choices(bytes) else { return };
+    let data = Data { skip_bad_lines: u64::MAX, ..data(Format::VwJson, flag) };
+    let text = after_a_line(b"", rest);
+    read_twice(&data, &text, &sizes, batch);
+    if let Ok((rows, _)) = read(&data, ByteChunks::new(&text, &[usize::MAX]), batch) {
+        let numbers = rows.iter().flat_map(|(_, head, features)| {
+            head.iter().copied().chain(features.iter().map(|feature| feature.1))
+        });
+        assert!(numbers.into_iter().all(f32::is_finite), "{:?}", String::from_utf8_lossy(&text));
+    }
+}
+
+/// A line of JSON is read only if another parser takes it for an object; what is refused as no JSON is none.
+pub fn json(bytes: &[u8]) {
+    let Some(Choices { sizes, batch, flag, rest, .. }) = choices(bytes) else { return };
+    let data = Data { skip_bad_lines: u64::MAX, ..data(Format::Json, flag) };
+    let text = after_a_line(b"", rest);
+    read_twice(&data, &text, &sizes, batch);
     let strict = Data { skip_bad_lines: 0, ..data };
     for line in plain::lines(&text).into_iter().filter(|line| !line.trim_ascii().is_empty()) {
         let other = serde_json::from_slice::<serde_json::Value>(line);

@@ -18,6 +18,8 @@ pub enum FormatName {
     Criteo,
     /// Vowpal Wabbit text: `label [importance] ['tag]|namespace name:value ...`
     Vw,
+    /// vw's JSON lines: the label in `_label`, and a namespace for each object inside.
+    VwJson,
     /// JSON lines: an object a line, whose names are columns.
     Json,
     /// Files of Parquet.
@@ -82,7 +84,7 @@ pub struct InputArgs {
     #[arg(long, value_name = "E,F,..", value_delimiter = ',')]
     pub ignore: Vec<String>,
     /// CSV: the column of a number that is added to each example's margin, as the base in vw.
-    #[arg(long, value_name = "COLUMN")]
+    #[arg(long, value_name = "COLUMN", hide_short_help = true)]
     pub offset: Option<String>,
     /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
     #[arg(long, value_name = "CHAR", value_parser = CsvForm::parse_delimiter)]
@@ -91,17 +93,23 @@ pub struct InputArgs {
     #[arg(long)]
     pub no_header: bool,
     /// CSV: the names of all columns of files without a header, in order.
-    #[arg(long, value_name = "A,B,..", value_delimiter = ',', requires = "no_header")]
+    #[arg(
+        long,
+        value_name = "A,B,..",
+        value_delimiter = ',',
+        requires = "no_header",
+        hide_short_help = true
+    )]
     pub columns: Vec<String>,
     /// Products of the features of several columns, fields or namespaces, which become features too. May be given
     /// several times: --cross a,b --cross 'a*b*c'.
     #[arg(long, value_name = "A,B")]
     pub cross: Vec<String>,
     /// As in vw: products of all namespaces or columns whose names begin with these two letters. `:` means any letter.
-    #[arg(short = 'q', long, value_name = "AB", value_parser = two_letters)]
+    #[arg(short = 'q', long, value_name = "AB", value_parser = two_letters, hide_short_help = true)]
     pub quadratic: Vec<String>,
     /// As --quadratic, with three letters.
-    #[arg(long, value_name = "ABC", value_parser = three_letters)]
+    #[arg(long, value_name = "ABC", value_parser = three_letters, hide_short_help = true)]
     pub cubic: Vec<String>,
     /// CSV: scale numbers. The numbers are those of --numeric columns. standard and minmax read the data once before
     /// the training. The model stores the scale. Default: none.

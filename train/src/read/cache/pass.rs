@@ -5,7 +5,7 @@ use crate::read::block::Block;
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::cache::cache_file::{BLOCK, END, EndV1, IDENTITY, read_frame, read_head};
 use crate::read::cache::packed_block::{BlockEnd, unpack};
-use crate::read::cache::place::{Cache, identity};
+use crate::read::cache::place::{Cache, CacheIdentity, identity};
 use crate::read::cache::writer::CacheWriter;
 use crate::read::data::{Data, Share};
 use crate::read::error::BadLines;
@@ -27,9 +27,9 @@ impl CacheUse {
     /// Opens the cache of this data, or begins to write it. `None`: it cannot be used.
     pub fn begin(data: &Data, batch: usize, share: Share) -> Option<CacheUse> {
         let cache = data.cache.as_ref().filter(|cache| !cache.is_off())?;
-        let identity = identity(data, batch, share)?;
+        let CacheIdentity { text: identity, bytes } = identity(data, batch, share)?;
         let path = cache.path(data, share);
-        match CachePass::open(cache, &identity, path.clone()) {
+        match CachePass::open(cache, &identity, path.clone(), bytes) {
             Ok(Some(pass)) => return Some(CacheUse::Read(Box::new(pass))),
             Ok(None) => {}
             Err(error) => warn_of_damage(&path, &error),
@@ -66,6 +66,7 @@ pub(crate) struct CachePass {
 struct FromStart {
     file: Arc<File>,
     at: u64,
+    bytes: u64,
     position: ReadPosition,
 }
 
@@ -73,20 +74,24 @@ impl Read for FromStart {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read_at(out, self.at)?;
         self.at += n as u64;
-        self.position.read.fetch_add(n as u64, Relaxed);
+        // As far in the data as in the cache.
+        let data = u128::from(self.position.total.unwrap_or(0));
+        let read = data * u128::from(self.at) / u128::from(self.bytes.max(1));
+        self.position.read.store(read as u64, Relaxed);
         Ok(n)
     }
 }
 
 impl CachePass {
-    /// Opens a cache. `None`: there is none of this data.
+    /// Opens a cache of data of so many bytes. `None`: there is none of this data.
     ///
     /// # Errors
     /// There is one, and its beginning is damaged.
-    fn open(cache: &Cache, identity: &str, path: PathBuf) -> io::Result<Option<CachePass>> {
+    fn open(cache: &Cache, identity: &str, path: PathBuf, data_bytes: u64) -> io::Result<Option<CachePass>> {
         let Some(file) = cache.open(&path, identity)? else { return Ok(None) };
-        let position = ReadPosition { total: Some(file.metadata()?.len()), ..ReadPosition::default() };
-        let from = FromStart { file, at: 0, position: position.clone() };
+        let bytes = file.metadata()?.len();
+        let position = ReadPosition { total: Some(data_bytes), ..ReadPosition::default() };
+        let from = FromStart { file, at: 0, bytes, position: position.clone() };
         let mut input = BufReader::with_capacity(CHUNK_BYTES, from);
         let mut frame = AlignedVec::new();
         read_head(&mut input)?;
@@ -149,7 +154,7 @@ impl CachePass {
         &self.bad
     }
 
-    /// The bytes of the cache, not those of the files.
+    /// The bytes of the files that parsing would have read so far.
     pub fn position(&self) -> &ReadPosition {
         &self.position
     }

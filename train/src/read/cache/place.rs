@@ -187,20 +187,28 @@ fn room(folder: &Path) -> u64 {
     free.saturating_sub(CACHE_ROOM_KEPT) / CACHE_ROOM_PART
 }
 
+/// What a cache is a cache of, and the bytes of its files.
+pub(super) struct CacheIdentity {
+    pub text: String,
+    pub bytes: u64,
+}
+
 /// What a cache is a cache of: the files as they are, and all that changes what is read from them. `None`: the data can
 /// be read only once, or its labels depend on what was read before.
-pub(super) fn identity(data: &Data, batch: usize, share: Share) -> Option<String> {
+pub(super) fn identity(data: &Data, batch: usize, share: Share) -> Option<CacheIdentity> {
     if data.source.is_some() || matches!(data.labels, Labels::Two(_)) {
         return None;
     }
-    let mut files = Vec::with_capacity(data.files.len());
+    let (mut files, mut bytes) = (Vec::with_capacity(data.files.len()), 0);
     for file in &data.files {
         let facts =
             FileFacts::of(file).ok().filter(|facts| *file != "-" && facts.again && facts.bytes.is_some())?;
+        bytes += facts.bytes.unwrap_or(0);
         files.push((file, facts.bytes, facts.version));
     }
     // All flags, also those that are still to come.
     let flags = Data { files: Vec::new(), cache: None, stop: Default::default(), ..data.clone() };
     let version = env!("CARGO_PKG_VERSION");
-    Some(format!("gannet {version}, batch {batch}, {share:?}, {flags:?}, {files:?}"))
+    let text = format!("gannet {version}, batch {batch}, {share:?}, {flags:?}, {files:?}");
+    Some(CacheIdentity { text, bytes })
 }

@@ -5,6 +5,7 @@ use crate::read::block::Block;
 use crate::read::error::{ReadError, few};
 use crate::read::fields::crosses::Crosses;
 use crate::read::fields::field::{FieldId, FieldRun};
+use crate::read::formats::columns::Columns;
 use std::sync::Arc;
 
 /// What a pass does with the fields of its examples.
@@ -17,22 +18,32 @@ pub struct FieldUse {
 }
 
 impl FieldUse {
-    /// Checks that crosses name only columns of features.
+    /// Checks that crosses name only these columns of features.
     ///
     /// # Errors
     /// One names another column.
     pub(crate) fn check(&self, file: &str, features: &[String]) -> Result<(), ReadError> {
-        let unknown = self.crosses.unknown(|name| features.iter().any(|feature| feature == name));
-        match unknown {
-            None => Ok(()),
-            Some(name) => Err(ReadError::Columns {
-                file: file.to_owned(),
-                what: format!(
-                    "a cross (--cross) has {name:?}, which is no column of features; they are {}",
-                    few(features)
-                ),
-            }),
-        }
+        let all = format!("; they are {}", few(features));
+        self.check_names(file, |name| features.iter().any(|feature| feature == name), &all)
+    }
+
+    /// Checks that crosses name only columns of features, where every column is one that is not left out.
+    ///
+    /// # Errors
+    /// One names a column that is left out.
+    pub(crate) fn check_others(&self, file: &str, columns: &Columns) -> Result<(), ReadError> {
+        let is_one = |of: &Option<String>, name: &str| of.as_deref() == Some(name);
+        let is_feature = |name: &str| {
+            let is_left_out = columns.ignored.iter().any(|ignored| ignored == name);
+            !(is_left_out || is_one(&columns.label, name) || is_one(&columns.offset, name))
+        };
+        self.check_names(file, is_feature, "")
+    }
+
+    fn check_names(&self, file: &str, is_feature: impl Fn(&str) -> bool, all: &str) -> Result<(), ReadError> {
+        let Some(name) = self.crosses.unknown(is_feature) else { return Ok(()) };
+        let what = format!("a cross (--cross) has {name:?}, which is no column of features{all}");
+        Err(ReadError::Columns { file: file.to_owned(), what })
     }
 }
 

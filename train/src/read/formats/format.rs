@@ -7,7 +7,7 @@ use crate::read::data::{CsvForm, Data, Format};
 use crate::read::error::{ReadError, shown};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
-use crate::read::formats::columns::{Columns, Role};
+use crate::read::formats::columns::{ColumnChoice, Columns, Role};
 use crate::read::formats::criteo::{self, Criteo};
 use crate::read::formats::csv::{self, Records};
 use crate::read::formats::csv_records;
@@ -17,6 +17,7 @@ use crate::read::formats::libffm::{self, Libffm};
 use crate::read::formats::libsvm::{self, Lines};
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::vw::{self, Vw};
+use crate::read::formats::vw_json::{self, VwJson};
 
 /// Reads the lines of an open file.
 #[derive(Clone)]
@@ -26,6 +27,7 @@ pub(crate) enum LineReader {
     Csv(Box<Records>, Columns),
     Criteo(Criteo),
     Vw(Vw),
+    VwJson(Box<VwJson>),
     Json(Box<Json>, Columns),
 }
 
@@ -55,14 +57,18 @@ impl LineReader {
         first.ends_in_lf(source)?;
         let format = match data.format {
             Format::Auto if data.csv != CsvForm::default() => Format::Csv,
-            Format::Auto => first.format(source, lines)?,
+            Format::Auto => match first.format(source, lines)? {
+                // Flags name columns, which vw has not.
+                Format::VwJson if data.columns != ColumnChoice::default() => Format::Json,
+                found => found,
+            },
             chosen => chosen,
         };
         match format {
             Format::Libsvm | Format::Auto if fields.is_used() => Err(ReadError::Columns {
                 file: source.file().to_owned(),
-                what: "libsvm has no fields, which crosses need; use libffm, vw or a format with columns"
-                    .into(),
+                what: "libsvm has no fields, which crosses (--cross) need, and batches that say fields; use libffm, vw or a \
+                       format with columns".into(),
             }),
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
             Format::Libffm => Ok(Some(LineReader::Libffm(Libffm::new(lines, fields)))),
@@ -72,6 +78,7 @@ impl LineReader {
                 Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts, fields))))
             }
             Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels, fields)))),
+            Format::VwJson => Ok(Some(LineReader::VwJson(Box::new(VwJson::new(lines, fields))))),
             // Files of tables have another reader.
             Format::Parquet | Format::Arrow => {
                 Err(ReadError::NotTable { file: source.file().to_owned(), expected: "Parquet or Arrow" })
@@ -81,8 +88,9 @@ impl LineReader {
                 let (json, mut columns) =
                     json.map_err(|what| ReadError::Columns { file: source.file().to_owned(), what })?;
                 columns.scale.clone_from(&data.scale);
-                if !columns.others {
-                    data.fields.check(source.file(), &columns.features())?;
+                match columns.others {
+                    true => data.fields.check_others(source.file(), &columns)?,
+                    false => data.fields.check(source.file(), &columns.features())?,
                 }
                 Ok(Some(LineReader::Json(Box::new(json), columns)))
             }
@@ -90,7 +98,7 @@ impl LineReader {
         }
     }
 
-    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo" or "vw".
+    /// "libsvm", "libffm", "csv", "tsv", "json", "criteo", "vw" or "vw-json".
     pub fn name(&self) -> &'static str {
         match self {
             LineReader::Libsvm(_) => "libsvm",
@@ -99,6 +107,7 @@ impl LineReader {
             LineReader::Csv(..) => "csv",
             LineReader::Criteo(_) => "criteo",
             LineReader::Vw(_) => "vw",
+            LineReader::VwJson(_) => "vw-json",
             LineReader::Json(..) => "json",
         }
     }
@@ -156,7 +165,7 @@ impl LineReader {
         match self {
             LineReader::Libsvm(_) | LineReader::Libffm(_) => libsvm::nothing(buf, libsvm::text_at(buf, p)),
             LineReader::Csv(..) | LineReader::Criteo(_) => csv::nothing(buf, p),
-            LineReader::Vw(_) | LineReader::Json(..) => {
+            LineReader::Vw(_) | LineReader::VwJson(_) | LineReader::Json(..) => {
                 buf.get(libsvm::text_at(buf, p)).is_none_or(|&b| b == b'\n')
             }
         }
@@ -204,6 +213,10 @@ impl LineReader {
             LineReader::Vw(vw) => {
                 let labels = vw.labels;
                 vw.example(buf, libsvm::text_at(buf, p), block).map_err(|f| f.from(buf, p, labels))
+            }
+            LineReader::VwJson(json) => {
+                let next = libsvm::next_line(buf, p);
+                json.example(&buf[p..next], block).map(|()| next)
             }
             LineReader::Json(json, _) => {
                 let next = libsvm::next_line(buf, p);
@@ -269,12 +282,13 @@ impl FirstLine {
             "libsvm" | "svm" | "svmlight" => return Ok(Format::Libsvm),
             "vw" => return Ok(Format::Vw),
             "ffm" | "libffm" => return Ok(Format::Libffm),
-            "jsonl" | "ndjson" => return Ok(Format::Json),
             _ => {}
         }
         let text = libsvm::text_at(buf, self.at);
         match buf.get(text) {
+            Some(b'{') if vw_json::is_like(first) => return Ok(Format::VwJson),
             Some(b'{') => return Ok(Format::Json),
+            _ if matches!(self.extension.as_str(), "jsonl" | "ndjson") => return Ok(Format::Json),
             Some(b'[') => return Err(ReadError::JsonArray { file: source.file().to_owned() }),
             _ => {}
         }

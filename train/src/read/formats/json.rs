@@ -285,7 +285,7 @@ fn each(
         return take(text(value, FLAGS)?.as_deref());
     }
     for element in to_array_iter(value.as_raw_str()) {
-        take(text(&element.map_err(wrong)?, FLAGS)?.as_deref())?;
+        take(text(&element.map_err(json_fault)?, FLAGS)?.as_deref())?;
     }
     Ok(())
 }
@@ -309,19 +309,32 @@ fn walk(
     depth: usize,
     each: &mut dyn FnMut(&str, LazyValue<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
+    walk_object(object, &mut |name, value| {
+        let name = if prefix.is_empty() { Cow::Borrowed(name) } else { format!("{prefix}.{name}").into() };
+        if value.get_type() != JsonType::Object {
+            each(&name, value)
+        } else if depth == 0 {
+            Err(format!("expected at most {JSON_DEPTH_MAX} objects inside each other, in {name:?}"))
+        } else {
+            walk(value.as_raw_str().as_bytes(), &name, depth - 1, each)
+        }
+    })
+}
+
+/// Calls `each` with every name of an object and its value.
+///
+/// # Errors
+/// The text is not one object, or that of `each`.
+pub(crate) fn walk_object(
+    object: &[u8],
+    each: &mut dyn FnMut(&str, LazyValue<'_>) -> Result<(), String>,
+) -> Result<(), String> {
     let mut end = None;
     for entry in to_object_iter(object) {
-        let (name, value) = entry.map_err(wrong)?;
+        let (name, value) = entry.map_err(json_fault)?;
         let raw = value.as_raw_str();
         end = Some(raw.as_ptr().addr() + raw.len() - object.as_ptr().addr());
-        let name = if prefix.is_empty() { Cow::Borrowed(&*name) } else { format!("{prefix}.{name}").into() };
-        if value.get_type() != JsonType::Object {
-            each(&name, value)?;
-        } else if depth == 0 {
-            return Err(format!("expected at most {JSON_DEPTH_MAX} objects inside each other, in {name:?}"));
-        } else {
-            walk(raw.as_bytes(), &name, depth - 1, each)?;
-        }
+        each(&name, value)?;
     }
     // The iterator does not look behind the object.
     let rest = match end {
@@ -339,7 +352,7 @@ fn walk(
 
 /// The first line of the parser's error: the others draw the text.
 #[cold]
-fn wrong(error: sonic_rs::Error) -> String {
+pub(crate) fn json_fault(error: sonic_rs::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default().trim_end_matches('.');
     format!("expected a JSON object on the line ({first})")

@@ -16,3 +16,4 @@ pub(crate) mod repeated_keys;
 pub(crate) mod scale;
 pub(crate) mod text_key;
 pub(crate) mod vw;
+pub(crate) mod vw_json;

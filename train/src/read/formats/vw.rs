@@ -309,7 +309,7 @@ fn text_value(buf: &[u8], key: u64, fault: LibsvmFault) -> Result<(u64, f32, usi
 
 /// Says once that a training reads over lines without a label.
 #[cold]
-fn note_unlabelled() {
+pub(crate) fn note_unlabelled() {
     static NOTED: AtomicBool = AtomicBool::new(false);
     if !NOTED.swap(true, Ordering::Relaxed) {
         tracing::warn!("lines of vw without a label are read over; `gannet predict` scores them");
