@@ -35,6 +35,8 @@ pub use read::formats::text_key::{ColumnKeys, cross_key, text_key};
 pub use read::growing::folder::{Folder, Until};
 #[cfg(feature = "kafka")]
 pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
+#[cfg(feature = "kafka")]
+pub use read::growing::kafka_commits::SavedPartitions;
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::GrowingSource;
 pub use read::growing::text_parts::{PartedText, TextParts};

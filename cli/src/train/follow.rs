@@ -67,14 +67,18 @@ fn folder(follow: &FollowArgs, tasks: &TaskArgs, path: &Path) -> Folder {
     Folder::new(path, by_time, until(follow), bytes, clock)
 }
 
-/// The source of the data, if it grows.
+/// The source of the data, if it grows. `checkpoints`: the folder in which the job saves them.
 ///
 /// # Errors
 /// The address of a topic is wrong.
-pub fn source(follow: &FollowArgs, tasks: &TaskArgs) -> Result<Option<Arc<dyn GrowingSource>>, Failure> {
+pub fn source(
+    follow: &FollowArgs,
+    tasks: &TaskArgs,
+    checkpoints: Option<&Path>,
+) -> Result<Option<Arc<dyn GrowingSource>>, Failure> {
     match (&follow.follow, &follow.topic) {
         (Some(path), _) => Ok(Some(Arc::new(folder(follow, tasks, path)))),
-        (None, Some(topic)) => kafka::source(topic, until(follow)).map(Some),
+        (None, Some(topic)) => kafka::source(topic, until(follow), checkpoints).map(Some),
         (None, None) => Ok(None),
     }
 }
@@ -118,7 +122,9 @@ pub fn wait_for_data(data: &mut DataArgs, tasks: &TaskArgs) -> Result<bool, Fail
             }
             (name, Source::Folder(folder(&data.follow, tasks, path)))
         }
-        (None, Some(topic)) => (topic.clone(), Source::Topic(kafka::source(topic, until(&data.follow))?)),
+        (None, Some(topic)) => {
+            (topic.clone(), Source::Topic(kafka::source(topic, until(&data.follow), None)?))
+        }
         (None, None) => return Ok(true),
     };
     let (stop, since, mut said) = (signals::stop_flag()?, Instant::now(), false);
@@ -143,7 +149,7 @@ pub fn train_alone(
     options: &mut Options,
     metrics: &Metrics,
 ) -> Result<(), Failure> {
-    if let Some(source) = source(&data.follow, tasks)? {
+    if let Some(source) = source(&data.follow, tasks, None)? {
         tell_lags(metrics, &source);
         options.splits = Some((Arc::new(LocalTasks::new(source)), Vec::new()));
     }
@@ -169,7 +175,10 @@ pub fn tell_lags(metrics: &Metrics, source: &Arc<dyn GrowingSource>) {
 #[cfg(feature = "kafka")]
 mod kafka {
     use super::{Failure, GrowingSource, Until, clock};
+    use crate::checkpoint_place::open_checkpoints;
+    use gannet::job::{PartitionStand, TASKS, partitions_in};
     use gannet::train::{KafkaAddress, KafkaTopic};
+    use std::path::Path;
     use std::sync::Arc;
 
     /// Checks the address of a topic.
@@ -177,10 +186,27 @@ mod kafka {
         KafkaAddress::parse(topic).map(drop).map_err(Failure::input)
     }
 
+    /// How far the newest checkpoint of a folder is. `None`: there is none, or this process cannot read it.
+    fn saved(checkpoints: &Path) -> Option<Vec<PartitionStand>> {
+        let directory = open_checkpoints(checkpoints).ok()?;
+        let manifest = directory.newest_manifest().ok()??;
+        let state = directory.read_state(&manifest, TASKS).ok()?;
+        partitions_in(&state).ok()
+    }
+
     /// The topic at this address.
-    pub fn source(topic: &str, until: Until) -> Result<Arc<dyn GrowingSource>, Failure> {
+    pub fn source(
+        topic: &str,
+        until: Until,
+        checkpoints: Option<&Path>,
+    ) -> Result<Arc<dyn GrowingSource>, Failure> {
         let address = KafkaAddress::parse(topic).map_err(Failure::input)?;
-        Ok(Arc::new(KafkaTopic::new(address, until, clock).map_err(Failure::input)?))
+        let mut topic = KafkaTopic::new(address, until, clock).map_err(Failure::input)?;
+        if let Some(checkpoints) = checkpoints {
+            let checkpoints = checkpoints.to_owned();
+            topic = topic.with_checkpoints(Box::new(move || saved(&checkpoints)));
+        }
+        Ok(Arc::new(topic))
     }
 }
 
@@ -188,6 +214,7 @@ mod kafka {
 #[cfg(not(feature = "kafka"))]
 mod kafka {
     use super::{Failure, GrowingSource, Until};
+    use std::path::Path;
     use std::sync::Arc;
 
     fn missing(topic: &str) -> Failure {
@@ -198,7 +225,7 @@ mod kafka {
         Err(missing(topic))
     }
 
-    pub fn source(topic: &str, _until: Until) -> Result<Arc<dyn GrowingSource>, Failure> {
+    pub fn source(topic: &str, _: Until, _: Option<&Path>) -> Result<Arc<dyn GrowingSource>, Failure> {
         Err(missing(topic))
     }
 }

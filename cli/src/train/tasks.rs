@@ -162,7 +162,7 @@ pub fn join(
     let heartbeat = Heartbeat::begin(run.client(), client_of_job, fence, line.counters.clone())
         .map_err(|error| Failure::new(crate::failure::SYSTEM, error.to_string()))?;
     let is_remote = client.is_some();
-    let source = follow::source(&data.follow, &job.tasks)?;
+    let source = follow::source(&data.follow, &job.tasks, job.checkpoint.checkpoint.as_deref())?;
     if let Some(source) = &source {
         follow::tell_lags(metrics, source);
     }

@@ -2,12 +2,12 @@
 //! it, whoever dies, and also after a restore.
 
 use crate::scheduler::job_state::{JobState, JobStateError};
-use crate::scheduler::job_state_file::JOB_STATE_FILE;
+use crate::scheduler::job_state_file::{JOB_STATE_FILE, partitions_in};
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::limits::FRAME_BYTES_MAX;
 use gannet_wire::limits::{FOUND_TASKS_MAX, GROWN_OFFSET_MAX, GROWN_PARTITIONS_MAX, SEEN_FILES_MAX};
 use gannet_wire::messages::control;
-use gannet_wire::messages::growing::{Found, FoundFile, FoundRange, GrownTask, SourceStand};
+use gannet_wire::messages::growing::{Found, FoundFile, FoundRange, GrownTask, PartitionStand, SourceStand};
 use gannet_wire::messages::job_plan::{JobPlan, PlanFile};
 use gannet_wire::messages::jobs::{SchedulerReplyV1, SplitGrant};
 use gannet_wire::messages::member::WorkerIncarnation;
@@ -369,4 +369,17 @@ fn what_is_known_of_a_source_fits_one_frame() {
     let stand = job.take_found(me, found).unwrap();
     assert_eq!(stand.partitions.len(), GROWN_PARTITIONS_MAX as usize);
     assert!(control::seal_as(3, &SchedulerReplyV1::Stand(stand)).len() < FRAME_BYTES_MAX);
+}
+
+#[test]
+fn the_job_state_of_a_checkpoint_tells_how_far_each_partition_is() {
+    let (mut job, me) = job();
+    assert_eq!(partitions_in(&JOB_STATE_FILE.encode(&job)).unwrap(), []);
+    job.take_found(me, messages(&[(0, 5, 9), (2, 0, 3), (0, 9, 12)])).unwrap();
+    let SplitGrant::Grown { index, .. } = job.take(me, &[]).unwrap() else { panic!("no task") };
+    job.done(me, index, 1).unwrap();
+    let of = |partition, next, trained| PartitionStand { partition, next, trained, end: None };
+    let state = JOB_STATE_FILE.encode(&job);
+    assert_eq!(partitions_in(&state).unwrap(), [of(0, 12, 9), of(2, 3, 0)]);
+    assert!(partitions_in(&state[..state.len() - 1]).is_err());
 }

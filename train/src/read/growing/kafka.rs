@@ -1,11 +1,10 @@
 //! A topic of Kafka whose messages are trained while others are added. The job's scheduler hands out ranges of offsets,
 //! and a worker reads its range itself: no consumer group decides who reads what, or from where.
 
-use crate::limits::{
-    KAFKA_COMMIT_EVERY, KAFKA_PATIENCE, KAFKA_QUEUE_KIB, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT,
-};
+use crate::limits::{KAFKA_PATIENCE, KAFKA_QUEUE_KIB, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
+use crate::read::growing::kafka_commits::{Commits, SavedPartitions};
 use crate::read::growing::kafka_text::KafkaLog;
 use crate::read::growing::looking::GrowingSource;
 use crate::read::growing::message_text::{MessageText, RangeReader, SpareReaders};
@@ -13,7 +12,7 @@ use crate::read::growing::text_parts::{PartedText, TextParts};
 use gannet_wire::{Found, FoundRange, GrownTask, PartitionStand, SourceStand};
 use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
@@ -91,7 +90,7 @@ pub struct KafkaTopic {
     /// Readers that no task uses.
     spare: SpareReaders<KafkaLog>,
     lags: Mutex<BTreeMap<u32, u64>>,
-    committed: Mutex<Option<Instant>>,
+    commits: Commits,
     /// Since when the brokers do not answer.
     away_since: Mutex<Option<Instant>>,
 }
@@ -128,8 +127,19 @@ impl KafkaTopic {
     /// The address is wrong, in words.
     pub fn new(address: KafkaAddress, until: Until, clock: fn() -> u64) -> Result<KafkaTopic, String> {
         let asks = consumer(&address)?;
-        let (spare, lags, committed) = (Arc::default(), Mutex::default(), Mutex::default());
-        Ok(KafkaTopic { address, until, clock, asks, spare, lags, committed, away_since: Mutex::default() })
+        let (spare, lags, commits) = (Arc::default(), Mutex::default(), Commits::default());
+        Ok(KafkaTopic { address, until, clock, asks, spare, lags, commits, away_since: Mutex::default() })
+    }
+
+    /// The topic of a job with checkpoints: until the end only what a checkpoint has is committed.
+    pub fn with_checkpoints(mut self, saved: SavedPartitions) -> KafkaTopic {
+        self.commits.saved = Some(saved);
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> &KafkaAddress {
+        &self.address
     }
 
     /// How many messages of each partition are not trained.
@@ -239,26 +249,6 @@ impl KafkaTopic {
         tracing::warn!(why, "waiting for a broker of Kafka");
         Ok(Found::Nothing)
     }
-
-    /// Commits how far the training is, for others to look at. The job's own state decides what is read.
-    fn commit(&self, stand: &SourceStand, mode: CommitMode) -> Result<(), KafkaError> {
-        if self.address.group.is_none() || stand.partitions.is_empty() {
-            return Ok(());
-        }
-        *unlocked(&self.committed) = Some(Instant::now());
-        let mut trained = TopicPartitionList::new();
-        for of in &stand.partitions {
-            let offset = Offset::Offset(of.trained as i64);
-            trained.add_partition_offset(&self.address.topic, of.partition as i32, offset)?;
-        }
-        self.asks.commit(&trained, mode)
-    }
-
-    fn commit_or_warn(&self, stand: &SourceStand, mode: CommitMode) {
-        if let Err(error) = self.commit(stand, mode) {
-            tracing::warn!(topic = %self.address, %error, "how far the training is could not be committed");
-        }
-    }
 }
 
 /// What the client of Kafka says besides its answers.
@@ -326,9 +316,7 @@ fn cut(found: &[(FoundRange, u64)], room: usize) -> Vec<FoundRange> {
 
 impl GrowingSource for KafkaTopic {
     fn look(&self, stand: &SourceStand) -> Result<Found, String> {
-        if unlocked(&self.committed).is_none_or(|at| at.elapsed() >= KAFKA_COMMIT_EVERY) {
-            self.commit_or_warn(stand, CommitMode::Async);
-        }
+        self.commits.while_training(&self.address, &self.asks, stand);
         match self.find(stand) {
             Err(LookError::Away(why)) => self.wait_for_brokers(why),
             Err(LookError::Final(why)) => Err(why),
@@ -380,7 +368,7 @@ impl GrowingSource for KafkaTopic {
 
     fn end(&self, stand: &SourceStand) {
         unlocked(&self.lags).values_mut().for_each(|lag| *lag = 0);
-        self.commit_or_warn(stand, CommitMode::Sync);
+        self.commits.at_the_end(&self.address, &self.asks, stand);
     }
 
     fn lags(&self) -> Vec<(u32, u64)> {

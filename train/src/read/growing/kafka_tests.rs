@@ -3,14 +3,17 @@
 
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
-use crate::read::growing::kafka::{KafkaAddress, KafkaTopic};
+use crate::read::growing::kafka::{KafkaAddress, KafkaTopic, consumer};
 use crate::read::growing::looking::GrowingSource;
 use crate::read::growing::text_parts::TextParts;
 use gannet_jobs::scheduler::growing::Growing;
-use gannet_wire::{Found, GrownTask};
+use gannet_wire::{Found, GrownTask, PartitionStand};
 use rdkafka::config::ClientConfig;
+use rdkafka::consumer::Consumer;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::topic_partition_list::TopicPartitionListElem;
+use rdkafka::{Offset, TopicPartitionList};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -118,6 +121,34 @@ fn brokers_that_do_not_answer_are_waited_for() {
     assert_eq!(topic.look(&growing.stand()), Ok(Found::Nothing));
     [1, 2].into_iter().for_each(|broker| brokers.broker_up(broker).unwrap());
     assert_eq!(read_all(&topic, &mut growing), expected(0..10));
+}
+
+/// The offsets that the group has committed, in partitions 0 and 1.
+fn committed(topic: &KafkaTopic) -> Vec<Offset> {
+    let mut asked = TopicPartitionList::new();
+    asked.add_partition_range("clicks", 0, 1);
+    let asks = consumer(topic.address()).unwrap();
+    let found = asks.committed_offsets(asked, Duration::from_secs(30)).unwrap();
+    found.elements().iter().map(TopicPartitionListElem::offset).collect()
+}
+
+/// The group had the offsets of pushes that the next start from the checkpoint undid.
+#[test]
+fn the_group_has_the_offsets_of_the_newest_checkpoint_until_the_training_ends() {
+    let (brokers, mut growing) = (brokers(), Growing::default());
+    produce(&brokers, 0..100);
+    let saved = PartitionStand { partition: 1, next: 50, trained: 30, end: None };
+    let topic = topic(&brokers, Until::End).with_checkpoints(Box::new(move || Some(vec![saved])));
+    assert_eq!(read_all(&topic, &mut growing).len(), 100);
+    assert_eq!(growing.stand().partitions.iter().map(|of| of.trained).collect::<Vec<_>>(), [50, 50]);
+    // The commit of the look is not waited for.
+    let mut tries = 0..300;
+    while committed(&topic) != [Offset::Invalid, Offset::Offset(30)] {
+        assert!(tries.next().is_some(), "{:?}", committed(&topic));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    topic.end(&growing.stand());
+    assert_eq!(committed(&topic), [Offset::Offset(50), Offset::Offset(50)]);
 }
 
 #[test]

@@ -5,6 +5,8 @@ pub(crate) mod folder;
 mod folder_tests;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+#[cfg(feature = "kafka")]
+pub(crate) mod kafka_commits;
 #[cfg(all(test, feature = "kafka"))]
 mod kafka_tests;
 #[cfg(feature = "kafka")]
