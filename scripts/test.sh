@@ -87,7 +87,7 @@ python_tests() {
 check "python: the wheel and its types" wheel
 nested_begin python python_tests
 unset GANNET_BINARY GANNET_WHEELS
-echo "   left out: make test-ecosystem (PyTorch, TensorFlow, notebooks; they take gigabytes)"
+echo "   left out: make test-ecosystem (PyTorch, TensorFlow, notebooks; they take gigabytes); make test-kafka"
 
 tests "examples in the documentation" cargo test --workspace "${features[@]}" --no-fail-fast --doc
 # The whole workspace: a single package has other features, and some dependencies would be built again.

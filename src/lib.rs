@@ -176,10 +176,11 @@ pub mod sync {
 #[doc = include_str!("../examples/in_graph.rs")]
 /// ```
 pub mod job {
-    pub use gannet_jobs::{DataServerConfig, FeedStatus, ServedBytes, forget_job};
+    pub use gannet_jobs::{DataServerConfig, FeedStatus, ServedBytes, TASKS, forget_job, partitions_in};
     pub use gannet_wire::limits::JOB_WORKERS_MAX;
     pub use gannet_wire::{
-        Activity, ActivityKind, JobOrders, JobPlan, JobStatus, Member, PlanFile, Progress, Split, SplitGrant,
+        Activity, ActivityKind, Found, FoundFile, FoundRange, GrownTask, JobOrders, JobPlan, JobStatus,
+        Member, PartitionStand, PlanFile, Progress, SeenFile, SourceStand, Split, SplitGrant,
         WorkerIncarnation, WorkerState,
     };
     pub use gannet_worker::{DataLink, FenceFn, Heartbeat, JobAnswer, JobClient};

@@ -6,14 +6,22 @@ use gannet::Server;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// A flag that the first SIGINT or SIGTERM sets. A second one exits with 130.
+/// The flag of this process.
+static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+
+/// A flag that the first SIGINT or SIGTERM sets. A second one exits with 130. Every call returns the same flag, so a
+/// signal that came before a call is not lost.
 ///
 /// # Errors
 /// The handlers cannot be set.
 pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let mut known = STOP.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(stop) = &*known {
+        return Ok(stop.clone());
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // Order matters: a second signal finds the flag set and exits.
@@ -21,6 +29,7 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|e| Failure::new(SYSTEM, format!("setting the handler of signal {signal}: {e}")))?;
     }
+    *known = Some(stop.clone());
     Ok(stop)
 }
 
@@ -54,4 +63,19 @@ pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker whose data grows waits for the first file with the flag. A signal that came after that wait, and before
+    /// the training took a flag of its own, was lost: the training went on for ever.
+    #[test]
+    fn a_signal_between_two_calls_is_not_lost() {
+        let first = stop_flag().unwrap();
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        assert!(first.load(Relaxed) && stop_flag().unwrap().load(Relaxed));
+        first.store(false, Relaxed);
+    }
 }

@@ -5,6 +5,7 @@ mod backups;
 mod checkpoints;
 mod data_server;
 mod f16_wire;
+mod follow;
 mod identity;
 mod incarnations;
 mod job;

@@ -32,11 +32,19 @@ pub use read::formats::criteo::Counts;
 pub use read::formats::labels::{Labels, TwoLabels};
 pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 pub use read::formats::text_key::{ColumnKeys, cross_key, text_key};
+pub use read::growing::folder::{Folder, Until};
+#[cfg(feature = "kafka")]
+pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
+#[cfg(feature = "kafka")]
+pub use read::growing::kafka_commits::SavedPartitions;
+pub use read::growing::local_tasks::LocalTasks;
+pub use read::growing::looking::GrowingSource;
+pub use read::growing::text_parts::{PartedText, TextParts};
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
-pub use read::splits::split::{FileFingerprint, Split, Splits, TextSource};
+pub use read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource};
 pub use read::survey::{ColumnSurvey, Survey};
 pub use read::table_rows::{NewRows, TableRows, TableSettings};
 #[cfg(feature = "arrow")]

@@ -47,6 +47,35 @@ pub const CROSS_FIELDS_MAX: usize = 6;
 pub const JSON_DEPTH_MAX: usize = 16;
 /// How often a worker shows the servers that it lives while it waits for the source of its splits.
 pub const IN_TOUCH_EVERY: Duration = Duration::from_millis(50);
+/// How often a worker looks whether a source has grown.
+pub const GROWN_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a worker without a task waits before it asks again, where the source grows.
+pub const GROWN_ASK_EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a task of a file in a growing folder, unless `--task-bytes` says another number.
+pub const GROWN_TASK_BYTES: u64 = 4 << 20;
+/// Tasks of one file in a growing folder. They are larger in a larger file.
+pub const FILE_TASKS_MAX: u32 = 256;
+/// Messages of a task of a topic.
+#[cfg(feature = "kafka")]
+pub const KAFKA_TASK_MESSAGES: u64 = 1 << 14;
+/// How long a broker may take to answer a question.
+#[cfg(feature = "kafka")]
+pub const KAFKA_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the brokers may not answer while a topic is trained.
+#[cfg(feature = "kafka")]
+pub const KAFKA_PATIENCE: Duration = Duration::from_secs(600);
+/// How long one wait for a message takes, before the stop flag is looked at.
+#[cfg(any(test, feature = "kafka"))]
+pub const MESSAGE_POLL: Duration = Duration::from_millis(100);
+/// KiB of messages that the client of Kafka reads ahead, for each partition.
+#[cfg(feature = "kafka")]
+pub const KAFKA_QUEUE_KIB: &str = "16384";
+/// Bytes of messages behind which they are parsed.
+#[cfg(any(test, feature = "kafka"))]
+pub const MESSAGE_TEXT_BYTES: usize = 256 << 10;
+/// How often it is committed how far the training is.
+#[cfg(feature = "kafka")]
+pub const KAFKA_COMMIT_EVERY: Duration = Duration::from_secs(5);
 /// Examples of a batch.
 pub const BATCH_MAX: usize = 1 << 16;
 /// Most occurrences of a block. With more, a batch's offsets would not fit in u32.

@@ -5,7 +5,6 @@ pub mod bench;
 pub mod checkpoints;
 pub mod cli;
 pub mod data;
-pub mod data_cache;
 pub mod doctor;
 pub mod job;
 pub mod launch;
@@ -28,7 +27,9 @@ pub use crate::flags::checkpoints::{
     RestoreFoldersArgs, SaveArgs, ShowArgs, VerifyArgs,
 };
 pub use crate::flags::cli::{Cli, Command};
-pub use crate::flags::data::{CountsName, FormatName, InputArgs, ScaleName};
+pub use crate::flags::data::{
+    CountsName, DataCacheArgs, FollowArgs, FollowOrder, FormatName, InputArgs, ScaleName,
+};
 pub use crate::flags::doctor::DoctorArgs;
 pub use crate::flags::job::{
     DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TableArgs, TaskArgs,

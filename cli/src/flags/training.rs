@@ -1,7 +1,6 @@
 //! The flags of `gannet train`.
 
-use crate::flags::data::InputArgs;
-use crate::flags::data_cache::DataCacheArgs;
+use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs};
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -54,14 +53,17 @@ pub struct TrainArgs {
 /// The data of a training.
 #[derive(Args, Debug)]
 pub struct DataArgs {
-    /// The training data: files (also .gz and .zst), folders, URLs, or - for standard input. Quoted patterns such as
-    /// 'part-*.gz' and 's3://logs/day-*/part-*' work too; other URLs begin with gs://, az://, http:// or https://. All
-    /// are read in this order, as if they were one file. A ps needs none.
+    /// The training data: files (also .gz and .zst), folders, URLs, - for standard input, or kafka://BROKER:PORT/TOPIC.
+    /// Quoted patterns such as 'part-*.gz' and 's3://logs/day-*/part-*' work too; other URLs begin with gs://, az://,
+    /// http:// or https://. All are read in this order, as if they were one file. A ps needs none.
     #[arg(value_name = "DATA")]
     pub files: Vec<PathBuf>,
     /// How DATA is read.
     #[command(flatten)]
     pub input: InputArgs,
+    /// Data that grows.
+    #[command(flatten)]
+    pub follow: FollowArgs,
     /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,

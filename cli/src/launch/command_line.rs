@@ -5,6 +5,7 @@ use crate::flags::{Cli, Command, LaunchArgs, spelled};
 use crate::job::check;
 use crate::launch::addresses::Addresses;
 use crate::launch::role::ProcessRole;
+use crate::train::follow;
 use crate::train::places::Process;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -130,23 +131,19 @@ impl Job {
     pub fn check(&self) -> Result<(), Failure> {
         for role in [ProcessRole::Server(0), ProcessRole::Worker(0)] {
             let words = std::iter::once(OsString::from("gannet")).chain(self.words(role));
-            let cli = Cli::of(words.collect())
+            let mut cli = Cli::of(words.collect())
                 .map_err(|error| Failure::input(error.to_string().trim().to_owned()))?;
-            if let (Command::Train(train), true) = (&cli.command, role.is_worker())
-                && train.data.files.is_empty()
-            {
+            let Command::Train(train) = &mut cli.command else { continue };
+            follow::take_topic(&mut train.data);
+            if role.is_worker() && train.data.files.is_empty() && !train.data.follow.grows() {
                 return Err(Failure::input("no DATA: write train DATA .. behind the --"));
             }
-            if let Command::Train(train) = &cli.command
-                && train.data.files.iter().chain(&train.data.test).any(|path| path.as_os_str() == "-")
-            {
+            if train.data.files.iter().chain(&train.data.test).any(|path| path.as_os_str() == "-") {
                 let text = "-: several processes cannot read one standard input: write the data to a file";
                 return Err(Failure::input(text));
             }
-            if let Command::Train(train) = &cli.command {
-                Process { args: train, is_launched: true }.check_places()?;
-                check::check_job(&train.job)?;
-            }
+            Process { args: train, is_launched: true }.check_places()?;
+            check::check_job(&train.job)?;
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::flags::{
-    AdmissionArgs, DataArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName, OptimizerArgs, OptimizerName,
-    OutputArgs, SyncName, TasksName, TrainArgs,
+    AdmissionArgs, DataArgs, FollowArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName, OptimizerArgs,
+    OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
 };
 use crate::job::{servers, sync};
 use crate::model::labels::rate;
@@ -50,7 +50,7 @@ fn list(flag: &str, names: &[String]) -> RunSetting {
 /// All settings. `options` has the data, the batch and the content of pushes, for a model that learns batches.
 pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -> Vec<RunSetting> {
     let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
-    all.extend(data(files));
+    all.extend(growing(&args.data.follow).unwrap_or_else(|| data(files)));
     all.extend(of_job(&args.job, &args.output, &args.data));
     let mut of_rows = of_model(&args.model);
     of_rows.extend(of_reading(&args.data));
@@ -122,6 +122,26 @@ fn data(files: &[PlanFile]) -> Vec<RunSetting> {
     };
     all.extend(files.iter().enumerate().map(file));
     all
+}
+
+/// Data that grows.
+fn growing(follow: &FollowArgs) -> Option<Vec<RunSetting>> {
+    let of = |flag: &str, value: String, shown: String| RunSetting {
+        flag: flag.into(),
+        value,
+        shown,
+        of_rows: false,
+    };
+    if let Some(folder) = &follow.follow {
+        // Which files it has changes, and the scheduler knows which are trained.
+        let folder = of("--follow", "a folder that grows".into(), folder.display().to_string());
+        return Some(vec![folder, RunSetting::new("--follow-order", spelt(&follow.follow_order))]);
+    }
+    // The brokers may have other names, also in a later part of the job.
+    let topic = follow.topic.as_ref()?;
+    let place = topic.split_once('?').map_or(topic.as_str(), |(place, _)| place);
+    let name = place.rsplit_once('/').map_or(place, |(_, name)| name);
+    Some(vec![of("DATA", format!("topic {name}"), topic.clone())])
 }
 
 /// The settings of the job. With a client they leave out the flags of splits and of keeping step: the client decides

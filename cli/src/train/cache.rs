@@ -1,7 +1,7 @@
 //! Where a training keeps its parsed data.
 
 use crate::failure::Failure;
-use crate::flags::data_cache::DataCacheArgs;
+use crate::flags::DataCacheArgs;
 use gannet::train::Cache;
 
 /// The cache that the flags ask for; without them, that of a training that reads its data in several passes.

@@ -15,6 +15,7 @@ use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::settings::of_run;
 use crate::signals;
 use crate::train::ending::{Results, ended_early};
+use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
 use crate::train::validation::Validator;
@@ -37,6 +38,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(warm, std::slice::from_ref(&schema), &Shape::lr())?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
+    follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
     let results = Results::of(args);
     let display = ProgressDisplay::of(job, args.output.json);
     let in_shards = job.data_dir.is_some() || schema.admission != Admission::All;

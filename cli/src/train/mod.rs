@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod ending;
 pub mod feed;
+pub mod follow;
 pub mod in_store;
 pub mod input_check;
 pub mod lbfgs;
@@ -17,7 +18,7 @@ pub mod validation;
 pub mod worker;
 
 use crate::checkpoint::source;
-use crate::failure::Failure;
+use crate::failure::{Failure, STOPPED};
 use crate::flags::{JobName, ModelName, OptimizerName, TrainArgs};
 use crate::job::backups::Membership;
 use crate::job::{backups, check, end};
@@ -30,9 +31,13 @@ use crate::{launched, server};
 pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     launched::watch();
     let (model, lbfgs) = (args.model.model, args.optimizer.optimizer == Some(OptimizerName::Lbfgs));
+    follow::take_topic(&mut args.data);
     tasks::settle(&mut args.job, &args.data, model, lbfgs);
     Process { args: &args, is_launched: launched::is_launched() }.check_places()?;
     store::check_folders(args.output.out.as_deref(), args.job.data_dir.as_deref())?;
+    if args.job.job_name != Some(JobName::Ps) && !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
+        return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
+    }
     match args.job.job_name {
         Some(JobName::Client) => feed::client::client(&mut args),
         Some(JobName::Worker) if args.job.data_server.feed.is_some() => {

@@ -7,9 +7,11 @@ mod tests;
 
 use crate::failure::Failure;
 use crate::flags::{
-    FormatName, JobName, ModelName, OptimizerName, RUN_FLAGS, ScheduleName, SyncName, TasksName, TrainArgs,
+    FormatName, JobArgs, JobName, ModelName, OptimizerName, RUN_FLAGS, ScaleName, ScheduleName, SyncName,
+    TasksName, TrainArgs,
 };
 use crate::model::optimizer::{self, KnownFlag, spelt};
+use crate::train::follow;
 use JobName::{Client, Ps, Worker};
 use clap::ValueEnum;
 use gannet::table::RowType;
@@ -30,6 +32,23 @@ const PLACES: &[FlagPlace] = &[
     (&["--test", "--out"], |p| p.is_fed(), "with --feed the client tests and saves"),
     (&["--scheduler"], |p| p.has_feed(), "the client (--feed) is the job's scheduler"),
     (&["--data-dir"], |p| p.is_fed(), "works only in the client (the job's state) or a ps (its shards)"),
+    // Data that grows.
+    (&["--until", "--until-end"], |p| !p.grows(), "works only with --follow or a topic of Kafka"),
+    (&["--follow-order"], |p| !p.follows(), "works only with --follow"),
+    (&["--follow"], |p| p.has_topic(), "a topic of Kafka is trained alone"),
+    (&["DATA"], |p| p.has_topic(), "one topic of Kafka is trained at a time, and no files beside it"),
+    (&["DATA"], |p| p.follows(), "the files of --follow take its place"),
+    (&["--feed"], |p| p.grows(), "data that grows needs workers that see it"),
+    (&["--epochs"], |p| p.grows(), "data that grows is trained once"),
+    (&["--cache"], |p| p.grows(), "data that grows is trained once, so there is nothing to keep for later"),
+    (&["--scale"], |p| p.grows() && p.scales_by_all(), "this scaling looks at all data before the training, and data \
+        that grows has no end; --scale log works"),
+    (&["--model lda"], |p| p.grows(), "its workers keep their data, which therefore cannot grow"),
+    (&["--optimizer lbfgs"], |p| p.grows(), "it looks at all data in each step, which therefore cannot grow"),
+    (&["--data-dir"], |p| p.is_alone() && p.grows(), "one process alone does not keep which data it has trained; a \
+        job does: gannet launch"),
+    (&["--tasks off", "--deterministic"], |p| p.grows() && !p.is_alone(), HANDED_OUT),
+    (&["--replicas-to-aggregate"], |p| p.grows() && p.leaves_out_late_workers(), HANDED_OUT),
     // Roles.
     (OF_JOBS, |p| p.is_alone(), "works only in a process of a job (--job-name)"),
     (&["--tls-ca"], |p| p.is(Ps), "works only in a worker; a ps speaks TLS with --tls-cert and --tls-key"),
@@ -99,6 +118,9 @@ const PLACES: &[FlagPlace] = &[
     (&["--scheduler", "--task-bytes", "--start-together"], |p| p.has_fixed_share(),
         "works only with --tasks on"),
 ];
+
+const HANDED_OUT: &str =
+    "the scheduler hands out data that grows (--follow, topics of Kafka) to the worker that asks first";
 
 const LR_WORKER: &str = "works only in a worker of a job with --model lr, and not with --optimizer lbfgs";
 
@@ -203,7 +225,8 @@ impl Process<'_> {
             self.check_settings("--optimizer", chosen, |chosen| names(optimizer::settings(chosen)))?;
         }
         let schedule = own.schedule.schedule.unwrap_or(ScheduleName::Constant);
-        self.check_settings("--schedule", schedule, |schedule| names(optimizer::decays(schedule)))
+        self.check_settings("--schedule", schedule, |schedule| names(optimizer::decays(schedule)))?;
+        follow::check_topic(&self.args.data)
     }
 
     fn role(&self) -> Option<JobName> {
@@ -234,6 +257,27 @@ impl Process<'_> {
 
     fn has_fixed_share(&self) -> bool {
         self.role() == Some(Worker) && !self.has_feed() && self.args.job.tasks.tasks == TasksName::Off
+    }
+
+    fn grows(&self) -> bool {
+        self.args.data.follow.grows()
+    }
+
+    fn follows(&self) -> bool {
+        self.args.data.follow.follow.is_some()
+    }
+
+    fn has_topic(&self) -> bool {
+        self.args.data.follow.topic.is_some()
+    }
+
+    fn scales_by_all(&self) -> bool {
+        matches!(self.args.data.input.scale, Some(ScaleName::Standard | ScaleName::Minmax))
+    }
+
+    fn leaves_out_late_workers(&self) -> bool {
+        let JobArgs { sync, worker_hosts, .. } = &self.args.job;
+        sync.replicas_to_aggregate.is_some_and(|number| number < worker_hosts.len() as u32)
     }
 
     fn is_lr(&self) -> bool {
@@ -268,7 +312,7 @@ impl Process<'_> {
     /// Refuses a process without what it needs.
     fn check_missing(&self) -> Result<(), Failure> {
         let (client, feed) = (self.role() == Some(Client), self.has_feed());
-        let text = match self.args.data.files.is_empty() {
+        let text = match self.args.data.files.is_empty() && !self.grows() {
             _ if client && !feed => {
                 "--job-name client: --feed HOST:PORT is missing: it says where the client listens for its workers"
             }
@@ -304,6 +348,7 @@ impl Process<'_> {
     fn refuse(&self, flag: &str, why: &str) -> Failure {
         let (in_job, tasks) = (self.role().is_some(), &self.args.job.tasks.tasks);
         let shown = match flag {
+            "DATA" if self.has_topic() => self.args.data.files[0].display().to_string(),
             "--issync" => format!("--issync {}", self.args.job.typed.issync),
             "--tasks" if in_job => format!("--tasks {}", spelt(tasks)),
             _ => flag.to_owned(),
@@ -320,6 +365,8 @@ impl Process<'_> {
         let asks_for_nothing = match flag {
             "DATA" => return !args.data.files.is_empty(),
             "--optimizer lbfgs" => return self.is_lbfgs(),
+            "--model lda" => return self.is_lda(),
+            "--tasks off" => return job.tasks.tasks == TasksName::Off,
             "--tls-ca" => joins,
             "--run" => joins || (role == Some(Ps) && job.checkpoint.checkpoint.is_some()),
             "--task-index" => role == Some(Client) && job.task_index == 0,

@@ -9,17 +9,33 @@ fn refused(role: &str, flags: &str) -> String {
         "alone" | "bare" => String::new(),
         role => format!("--ps-hosts a:1,b:1 --worker-hosts c:1,d:1 --job-name {role}"),
     };
-    let data = if ["bare", "ps"].contains(&role) || flags.contains("--feed") { "" } else { "x" };
+    let names_data = ["--feed", "--follow ", "kafka://"].iter().any(|flag| flags.contains(flag));
+    let data = if ["bare", "ps"].contains(&role) || names_data { "" } else { "x" };
     let line = format!("gannet train {data} {job} {flags}");
     let words = line.split_whitespace().map(Into::into).collect();
     let read = Cli::of(words).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let Command::Train(args) = read.command else { panic!("{line}") };
+    let Command::Train(mut args) = read.command else { panic!("{line}") };
+    follow::take_topic(&mut args.data);
     let checked = Process { args: &args, is_launched: false }.check_places();
     checked.err().map(|failure| failure.to_string()).unwrap_or_default()
 }
 
 /// Every flag that means nothing somewhere, beside the other flags of the command, and why.
 const REFUSED: &[(&str, &str, &[&str], &str)] = &[
+    ("alone", "", &["--until", "--until-end"], "works only with --follow or a topic of Kafka"),
+    ("alone", "", &["--follow-order"], "works only with --follow"),
+    ("alone", "--follow x y", &["DATA"], "the files of --follow take its place"),
+    ("alone", "kafka://a:1/t y", &["y"], "one topic of Kafka is trained at a time"),
+    ("alone", "kafka://a:1/t", &["--follow"], "a topic of Kafka is trained alone"),
+    ("worker", "--follow x --feed e:1", &["--feed e:1"], "data that grows needs workers that see it"),
+    ("alone", "--follow x", &["--epochs"], "data that grows is trained once"),
+    ("alone", "kafka://a:1/t", &["--cache"], "data that grows is trained once"),
+    ("alone", "--follow x --scale minmax", &["--scale minmax"], "looks at all data before the training"),
+    ("alone", "--follow x", &["--model lda"], "its workers keep their data"),
+    ("alone", "--follow x", &["--optimizer lbfgs"], "it looks at all data in each step"),
+    ("alone", "--follow x", &["--data-dir"], "one process alone does not keep which data it has trained"),
+    ("worker", "--follow x", &["--tasks off", "--deterministic"], HANDED_OUT),
+    ("worker", "--follow x --replicas-to-aggregate 1", &["--replicas-to-aggregate 1"], HANDED_OUT),
     ("alone", "", OF_JOBS, "works only in a process of a job (--job-name)"),
     ("alone", "", OF_SERVERS, "works only in a ps or gannet server"),
     ("alone", "", OF_CACHE, LR_WORKER),
@@ -179,12 +195,15 @@ fn with_value(flag: &str) -> String {
         | "--start-together"
         | "--exit-with-job"
         | "--continue"
+        | "--until-end"
         | "--fresh"
         | "--allow-missing-workers"
         | "--deterministic" => return flag.to_owned(),
         "--tls-cert" => "2 --tls-key 2",
         "--tls-client-ca" => "2 --tls-cert 2 --tls-key 2",
         flag if flag.contains(' ') => return flag.to_owned(),
+        "DATA" | "y" => return "y".to_owned(),
+        "--follow-order" => "time",
         "--sync" => "bsp",
         "--issync" => "1",
         "--tasks" | "--damping" => "on",
@@ -247,6 +266,8 @@ fn values_that_ask_for_nothing_and_flags_in_their_place_are_accepted() {
         ("alone", "--optimizer lbfgs --l1 1 --history 5 --epochs 1 --warm-start x"),
         ("alone", "--model lda --topics 5 --word-prior 0.1"),
         ("alone", "--optimizer adam --schedule cosine --decay-steps 5 --decay-end 0.1"),
+        ("alone", "--follow x --until-end --follow-order time --scale log --epochs 1 --no-cache"),
+        ("worker", "--follow x --until 5 --tasks on --task-bytes 1MiB --replicas-to-aggregate 2"),
         ("ps", "--listen a:1 --data-dir x --exit-with-job --run a --sessions-max 5"),
         ("ps", "--coordinator e:1 --tls-ca x --lease 3 --checkpoint x --run a"),
         ("worker", "--optimizer lbfgs --sync asp --issync 0 --tasks off --wire f32"),

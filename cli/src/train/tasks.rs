@@ -7,8 +7,10 @@ use crate::input;
 use crate::job::connection::WorkerConnection;
 use crate::job::servers::named_scheduler;
 use crate::job::sync;
+use crate::metrics::Metrics;
 use crate::runs::in_run::InRun;
 use crate::train::feed::data_client::DataClient;
+use crate::train::follow;
 use gannet::job::{
     FenceFn, Heartbeat, JOB_WORKERS_MAX, JobAnswer, JobClient, JobPlan, PlanFile, WorkerIncarnation,
 };
@@ -36,13 +38,14 @@ pub struct InJob {
     answer: JobAnswer,
 }
 
-/// Decides what `--tasks auto` means for a worker that reads the data itself, and says so.
+/// Decides what `--tasks auto` means for a worker that reads the data itself, and says so. Data that grows is always
+/// handed out; what does not go with that is refused.
 pub fn settle(job: &mut JobArgs, data: &DataArgs, model: ModelName, lbfgs: bool) {
     let of_it = job.job_name == Some(JobName::Worker) && job.data_server.feed.is_none();
     if !of_it || job.tasks.tasks != TasksName::Auto {
         return;
     }
-    let why_not = why_not(job, data, model, lbfgs);
+    let why_not = if data.follow.grows() { None } else { why_not(job, data, model, lbfgs) };
     job.tasks.tasks = if why_not.is_some() { TasksName::Off } else { TasksName::On };
     match why_not {
         None => tracing::info!("the scheduler hands out the data in splits (--tasks auto)"),
@@ -116,7 +119,7 @@ fn in_words(setting: &RunSetting) -> String {
 
 /// Joins the job that trains these tables. Afterwards the data of `options` comes in splits from the scheduler.
 pub fn join(
-    job: &JobArgs,
+    (job, data, metrics): (&JobArgs, &DataArgs, &Metrics),
     options: &mut Options,
     schemas: &[Schema],
     line: &WorkerConnection,
@@ -133,7 +136,8 @@ pub fn join(
             (plan, client.fingerprints())
         }
         None => {
-            let fingerprints = fingerprints(options)?;
+            let grows = data.follow.grows();
+            let fingerprints = if grows { Vec::new() } else { fingerprints(options)? };
             (plan(job, options, plan_files(&options.data.files, &fingerprints), settings)?, fingerprints)
         }
     };
@@ -158,9 +162,14 @@ pub fn join(
     let heartbeat = Heartbeat::begin(run.client(), client_of_job, fence, line.counters.clone())
         .map_err(|error| Failure::new(crate::failure::SYSTEM, error.to_string()))?;
     let is_remote = client.is_some();
-    let scheduled = Arc::new(match client {
-        Some(client) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
-        None => Scheduled::new(heartbeat, joined.started),
+    let source = follow::source(&data.follow, &job.tasks, job.checkpoint.checkpoint.as_deref())?;
+    if let Some(source) = &source {
+        follow::tell_lags(metrics, source);
+    }
+    let scheduled = Arc::new(match (client, source) {
+        (Some(client), _) => Scheduled::remote(heartbeat, joined.started, client.into_texts()),
+        (None, Some(source)) => Scheduled::growing(heartbeat, joined.started, source),
+        (None, None) => Scheduled::new(heartbeat, joined.started),
     });
     options.splits = Some((scheduled.clone(), fingerprints));
     Ok(InJob { scheduled, is_remote, schemas: schemas.to_vec(), answer: joined })

@@ -155,8 +155,9 @@ impl<'a> JobWorker<'a> {
         run.scale(&mut self.options.data, self.held_out.as_mut());
         // The worker joins the job before it connects: a second process with this index is refused before it can
         // replace the first one at the servers.
+        let of_job = (job, &args.data, &self.metrics);
         let in_job = match scheduled {
-            true => Some(tasks::join(job, &mut self.options, &schemas, &line, client, (&settings, &run))?),
+            true => Some(tasks::join(of_job, &mut self.options, &schemas, &line, client, (&settings, &run))?),
             false => None,
         };
         if let Some(in_job) = &in_job {

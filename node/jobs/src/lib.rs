@@ -20,4 +20,4 @@ pub use coordinator::memory::MemoryCoordinator;
 pub use runs::alone::LocalRunDecision as RunAlone;
 pub use runs::registry::Registry;
 pub use scheduler::data_server::{DataServerConfig, DataSource, FeedStatus, ServedBytes};
-pub use scheduler::job_state_file::forget_job;
+pub use scheduler::job_state_file::{TASKS, forget_job, partitions_in};

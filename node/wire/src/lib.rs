@@ -44,6 +44,7 @@ pub mod vectors;
 pub use coordinator::{Coordinator, CoordinatorEntry, CoordinatorError, CoordinatorPage, CoordinatorWrite};
 pub use counters::{BUCKETS, Buckets, Count, Histogram, MetricsSink, bucket_of_nanos};
 pub use incarnation::{NEXT_INCARNATION, NO_INCARNATION};
+pub use messages::growing::{Found, FoundFile, FoundRange, GrownTask, PartitionStand, SeenFile, SourceStand};
 pub use messages::job_plan::{JobPlan, PlanFile, Split};
 pub use messages::jobs::{JobOrders, JobStatus, ShardHolder, SplitGrant, TableRecord};
 pub use messages::member::{Activity, ActivityKind, Member, Progress, WorkerIncarnation, WorkerState};

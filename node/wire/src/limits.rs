@@ -62,6 +62,18 @@ pub const STATUS_PUSHERS_MAX: usize = 4096;
 pub const TASKS_MAX: u64 = 1 << 20;
 /// Workers of a job with a scheduler. [`JobPlan::workers`](crate::messages::job_plan::JobPlan::workers) says how many.
 pub const JOB_WORKERS_MAX: u32 = 1024;
+/// Open tasks of a source that grows behind which no more are taken, and the most that one report may name.
+pub const FOUND_TASKS_MAX: u64 = 1024;
+/// Bytes of names in a report of files, and of the names of files that a scheduler lists one by one.
+pub const FOUND_NAME_BYTES_MAX: usize = 64 << 10;
+/// Files whose names a scheduler lists one by one: those with the last names.
+pub const SEEN_FILES_MAX: usize = 1024;
+/// Bytes of the name of a file in a growing folder.
+pub const GROWN_FILE_NAME_MAX: usize = 255;
+/// Partitions of a topic.
+pub const GROWN_PARTITIONS_MAX: u32 = 1 << 10;
+/// Offsets of messages are below this. A partition and an offset make up the name of a push.
+pub const GROWN_OFFSET_MAX: u64 = 1 << 48;
 /// Bytes of a job's plan on the wire; mostly file names.
 pub const PLAN_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a run's name. With a generation and a table's own name it makes up a table's name.
@@ -96,6 +108,15 @@ pub fn part_keys(floats: usize) -> usize {
 }
 
 const _: () = {
+    // What a scheduler knows of a growing source, and what a worker found, fit one frame.
+    assert!(
+        FOUND_NAME_BYTES_MAX + SEEN_FILES_MAX * 64 + GROWN_PARTITIONS_MAX as usize * 48 + 4096
+            <= FRAME_BYTES_MAX
+    );
+    assert!(
+        FOUND_NAME_BYTES_MAX + FOUND_TASKS_MAX as usize * 96 + GROWN_PARTITIONS_MAX as usize * 24
+            <= FRAME_BYTES_MAX
+    );
     assert!(PART_BYTES_MAX + 8 <= FRAME_BYTES_MAX);
     assert!(PART_KEYS_MAX * 8 <= PART_BYTES_MAX);
     assert!(PART_KEYS_MAX <= gannet_core::limits::KEYS_PER_CALL_MAX);

@@ -3,6 +3,7 @@
 //! what other threads have parsed. With one thread, the learner's thread reads and learns in turn.
 
 use crate::backend::tables::RowPreparer;
+use crate::batch::open_files::OpenFiles;
 use crate::batch::read_time_limit::{ReadProgress, ReadTimeLimit};
 use crate::batch::{Batch, Batcher, InSplit};
 use crate::learn::options::Options;
@@ -14,9 +15,8 @@ use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
 use crate::read::reader::Reader;
-use crate::read::splits::remote_data::{self, FileHeads};
+use crate::read::splits::remote_data;
 use crate::read::splits::split::{FileFingerprint, Split, Splits};
-use crate::read::splits::split_file::SplitFiles;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -69,9 +69,13 @@ pub(crate) struct SplitQueue {
 }
 
 impl SplitQueue {
-    /// Checks that a file on this machine has not changed. A client checks its own files.
-    fn check(&self, path: &str, file: usize) -> Result<(), ReadError> {
-        if self.source.texts().is_some() { Ok(()) } else { self.files[file].check(path) }
+    /// Checks that the file of a split on this machine has not changed. A client checks its own files.
+    fn check(&self, data: &Data, split: &Split, open: &OpenFiles) -> Result<(), ReadError> {
+        match &open.grown {
+            Some((path, file)) => file.check(path),
+            None if self.source.texts().is_some() || self.source.grown(split.index).is_some() => Ok(()),
+            None => self.files[split.file].check(&data.files[split.file]),
+        }
     }
 
     /// Opens the lines of a split, on this machine or at the client. `None`: no line begins in the split.
@@ -83,11 +87,14 @@ impl SplitQueue {
         position: &ReadPosition,
         open: &mut OpenFiles,
     ) -> Result<Option<Reader>, ReadError> {
+        if let Some(grown) = self.source.grown(split.index) {
+            return open.grown(data, batch, split, position, &grown);
+        }
         if let Some(texts) = self.source.texts() {
             let reader = remote_data::reader(data, batch, split, position, (texts, &mut open.remote));
             return reader.map_err(|error| self.failed(error));
         }
-        self.check(&data.files[split.file], split.file)?;
+        self.check(data, split, open)?;
         let packed = self.files[split.file].packed;
         Reader::of_split(data, batch, split, packed, position, &mut open.here)
     }
@@ -106,15 +113,7 @@ enum BatchSource {
     /// All the files, pass after pass.
     Passes(Box<Reader>),
     /// Splits from a source, and the split that is being read.
-    Splits(SplitQueue, ReadPosition, OpenFiles, Option<(Split, Box<Reader>)>),
-}
-
-/// The file of the last split.
-#[derive(Default)]
-struct OpenFiles {
-    here: SplitFiles,
-    /// At a client that sends data.
-    remote: FileHeads,
+    Splits(SplitQueue, ReadPosition, Box<OpenFiles>, Option<(Split, Box<Reader>)>),
 }
 
 /// What the reader learned about the data.
@@ -144,6 +143,11 @@ impl OpenData {
         share: Share,
         source: Option<&dyn Splits>,
     ) -> Result<OpenData, ReadError> {
+        if let Some(growing) = source.and_then(|source| source.growing())
+            && let Some(sample) = growing.sample(&data.stop).map_err(ReadError::Splits)?
+        {
+            return Ok(OpenData::Remote(Box::new(remote_data::of_sample(data, sample)?)));
+        }
         match source.and_then(|source| source.texts()) {
             Some(texts) => Ok(OpenData::Remote(Box::new(remote_data::first(data, texts)?))),
             None => Ok(OpenData::Reader(Box::new(Reader::open(data, batch, share)?))),
@@ -190,7 +194,7 @@ impl BatchMaker {
             (_, None) => unreachable!("remote data comes in splits"),
             (_, Some(queue)) => {
                 let position = ReadPosition { read: reading.read.clone(), total: None };
-                BatchSource::Splits(queue.clone(), position, OpenFiles::default(), None)
+                BatchSource::Splits(queue.clone(), position, Box::default(), None)
             }
         };
         let (bad_lines, over) = (BadLines::default(), Arc::default());
@@ -278,7 +282,10 @@ impl BatchMaker {
                 self.reading.begin(None);
                 let taken = queue.source.take(&is_to_end).map_err(ReadError::Splits)?;
                 let Some(split) = taken else { return Ok(false) };
-                self.reading.begin(Some(split.file));
+                match queue.source.grown(split.index) {
+                    Some(grown) => self.reading.begin_grown(grown.name()),
+                    None => self.reading.begin(Some(split.file)),
+                }
                 let left = data.skip_bad_lines - self.bad_lines.count.min(data.skip_bad_lines);
                 let data = Data { skip_bad_lines: left, ..data.clone() };
                 match queue.open(&data, *examples, &split, position, open)? {
@@ -296,7 +303,7 @@ impl BatchMaker {
             let (seq, lines) = (reader.batch_number() + 1, reader.data_lines());
             if !more {
                 // If the file has changed meanwhile, the lines that were read may differ from the planned ones.
-                queue.check(&data.files[split.file], split.file)?;
+                queue.check(data, &split, open)?;
                 if split.epoch == 0 {
                     self.bad_lines.add_all(reader.bad_lines());
                 }

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod dedup;
 pub(crate) mod first;
+pub(crate) mod open_files;
 pub(crate) mod read_time_limit;
 
 use crate::backend::tables::PreparedRows;

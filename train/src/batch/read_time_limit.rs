@@ -4,8 +4,8 @@ use crate::read::bytes::data_file::shown_name;
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::splits::split::Splits;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The progress of the thread that reads splits, for the learner that waits for it.
@@ -16,12 +16,20 @@ pub(crate) struct ReadProgress {
     /// Bytes read, and starts of files and waits.
     pub(crate) read: Arc<AtomicU64>,
     done: Arc<AtomicU64>,
+    /// What is read, if the source grows.
+    grown: Arc<Mutex<Option<String>>>,
 }
 
 impl ReadProgress {
     pub(crate) fn begin(&self, file: Option<usize>) {
         self.file.store(file.map_or(0, |file| file + 1), Relaxed);
         self.done.fetch_add(1, Relaxed);
+    }
+
+    /// A task of a source that grows begins; its name is for messages.
+    pub(crate) fn begin_grown(&self, name: String) {
+        *self.grown.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
+        self.begin(Some(0));
     }
 
     fn now(&self) -> (usize, u64, u64) {
@@ -77,7 +85,9 @@ impl ReadTimeLimit {
         if self.waited < limit {
             return None;
         }
-        let file = self.files.get(now.0 - 1).map_or("", |file| shown_name(file)).to_owned();
+        let grown = self.reading.grown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let named = || self.files.get(now.0 - 1).map_or("", |file| shown_name(file)).to_owned();
+        let file = grown.unwrap_or_else(named);
         Some(ReadError::Stalled { file, seconds: limit.as_secs_f64() })
     }
 

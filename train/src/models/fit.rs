@@ -61,14 +61,14 @@ pub fn fit_watched<T: Tables>(
         options.data.must_be_files("a second epoch")?;
     }
     let start = Instant::now();
-    let reader = Reader::open(&options.data, options.batch, options.share)?;
-    let (format, columns) = (reader.format(), reader.columns().cloned());
+    let source = options.splits.as_ref().map(|(source, _)| &**source);
+    let opened = OpenData::new(&options.data, options.batch, options.share, source)?;
+    let (format, columns) = opened.format();
     Reader::check_test(options.test.as_ref(), &options.data, format)?;
     let mut learner = ModelLearner::new(options, model, tables, push)?;
     let skip = learner.tables.batches_before();
     let plan = ReadPlan { skip, ..ReadPlan::of(options, learner.model.sparse().shards) };
     let preparer = learner.tables.preparer(0)?;
-    let opened = OpenData::Reader(Box::new(reader));
     let mut batches = Batches::start(opened, plan, options.threads > 1, preparer)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
         let (number, (mass, loss)) = (learner.steps, learner.sums());

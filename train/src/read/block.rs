@@ -72,8 +72,7 @@ impl Block {
         let base = self.keys.len() as u32;
         let all = self.keys.len() + other.keys.len();
         if all > OCCURRENCES_PER_BLOCK_MAX {
-            let (value, max) = (all as u64, OCCURRENCES_PER_BLOCK_MAX as u64);
-            return Err(ReadError::Limit { what: "the number of features of a batch", value, max });
+            return Err(Block::too_large(all));
         }
         if !(self.importances.is_empty() && other.importances.is_empty()) {
             self.importances.resize(self.labels.len(), 1.0);
@@ -131,6 +130,12 @@ impl Block {
         self.keys.truncate(whole);
         self.values.truncate(whole);
         self.fields.truncate(whole);
+    }
+
+    /// The error of a batch with so many features.
+    pub(crate) fn too_large(features: usize) -> ReadError {
+        let (value, max) = (features as u64, OCCURRENCES_PER_BLOCK_MAX as u64);
+        ReadError::Limit { what: "the number of features of a batch", value, max }
     }
 
     /// Whether the offsets may have no space for another example.

@@ -2,9 +2,9 @@
 //!
 //! The path of a byte: [`bytes`] lists the files, reads them, and finds whole lines. [`formats`] has a line reader for
 //! each format, and [`fields`] what is said of columns and namespaces. [`lines`] fills blocks with them, on one thread
-//! or on several. [`splits`] says which parts of the files a worker reads. [`cache`] keeps parsed blocks for later
-//! passes. [`reader`] also reads examples that are not in files ([`block_source`]), such as rows of a table
-//! ([`table_rows`]).
+//! or on several. [`splits`] says which parts of the files a worker reads, and [`growing`] what is new in a source that
+//! grows. [`cache`] keeps parsed blocks for later passes. [`reader`] also reads examples that are not in files
+//! ([`block_source`]), such as rows of a table ([`table_rows`]).
 
 pub(crate) mod block;
 pub(crate) mod block_source;
@@ -14,6 +14,7 @@ pub(crate) mod data;
 pub(crate) mod error;
 pub(crate) mod fields;
 pub(crate) mod formats;
+pub(crate) mod growing;
 pub(crate) mod lines;
 pub(crate) mod reader;
 pub(crate) mod splits;

@@ -11,6 +11,7 @@ use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
+use crate::read::growing::text_parts::TextParts;
 use crate::read::lines::line_blocks::LineBlocks;
 use crate::read::lines::parsers::ParsedBlocks;
 use crate::read::splits::split::Split;
@@ -139,6 +140,16 @@ impl Reader {
         kind: LineReader,
     ) -> Result<Reader, ReadError> {
         LineBlocks::of_text(data, batch, split, position, source, kind).map(Reader::of_lines)
+    }
+
+    /// As [`LineBlocks::of_parts`].
+    pub(crate) fn of_parts(
+        data: &Data,
+        position: &ReadPosition,
+        lines: (Source, LineReader),
+        parts: TextParts,
+    ) -> Reader {
+        Reader::of_lines(LineBlocks::of_parts(data, position, lines, parts))
     }
 
     /// Reads the beginning of every file that can be read again, to find errors before a long reading. Returns the

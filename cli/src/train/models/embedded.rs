@@ -12,6 +12,7 @@ use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::settings::of_run;
 use crate::signals;
 use crate::train::ending::{Results, ended_early};
+use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::models::learn::{finish, learn};
 use crate::train::models::plan::{model, preflight};
@@ -45,6 +46,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.begin = warm_start::begin(warm, &schemas_of(&*model), &shape)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
+    follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
     let push = push_of(&options, &*model)?;
     // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
     // process are faster.

@@ -23,6 +23,7 @@
 //! back as a new incarnation.
 
 use crate::limits::{BARRIERS_MAX, UNFENCED_MAX};
+use crate::scheduler::growing::Growing;
 use crate::scheduler::leases::Lease;
 use gannet_wire::messages::job_plan::JobPlan;
 use gannet_wire::messages::jobs::{JobOrders, TableRecord};
@@ -80,6 +81,8 @@ pub struct JobState {
     pub(crate) birth: u64,
     /// Splits from this one on have never been handed out.
     pub(crate) next: u64,
+    /// The tasks, if the source of the data grows. `next` then counts those that were handed out.
+    pub(crate) growing: Option<Growing>,
     pub(crate) leases: BTreeMap<u64, Lease>,
     /// Splits that are free again, each with its first batch that is not trained.
     pub(crate) returned: BTreeMap<u64, u64>,
@@ -105,8 +108,10 @@ impl JobState {
     /// The plan is not valid.
     pub fn new(plan: JobPlan, started: u64) -> Result<JobState, JobStateError> {
         plan.check().map_err(JobStateError::Limit)?;
+        let growing = plan.grows().then(Growing::default);
         Ok(JobState {
             plan,
+            growing,
             started,
             generation: 0,
             birth: 0,
@@ -162,7 +167,16 @@ impl JobState {
 
     /// Whether all splits are done.
     pub fn is_trained(&self) -> bool {
-        self.next == self.plan.tasks() && self.leases.is_empty() && self.returned.is_empty()
+        let handed_out = match &self.growing {
+            Some(growing) => growing.is_handed_out(),
+            None => self.next == self.plan.tasks(),
+        };
+        handed_out && self.leases.is_empty() && self.returned.is_empty()
+    }
+
+    /// All tasks that are known.
+    fn tasks(&self) -> u64 {
+        self.growing.as_ref().map_or_else(|| self.plan.tasks(), Growing::found)
     }
 
     /// The live workers of the job, by index.
@@ -328,7 +342,7 @@ impl JobState {
     pub fn counts(&self) -> SplitCounts {
         let (leased, returned) = (self.leases.len() as u64, self.returned.len() as u64);
         let done = self.next - leased - returned;
-        SplitCounts { done, leased, returned, tasks: self.plan.tasks(), examples: self.examples }
+        SplitCounts { done, leased, returned, tasks: self.tasks(), examples: self.examples }
     }
 
     /// Its workers, by index.

@@ -3,6 +3,7 @@
 
 use crate::scheduler::job_state::JobState;
 use gannet_wire::StateFileError;
+use gannet_wire::messages::growing::PartitionStand;
 use gannet_wire::messages::runs::RunId;
 use gannet_wire::state_file::StateFile;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,13 @@ const BEHIND: &str = ".book";
 
 /// The file. A checkpoint has the same bytes as its state `tasks`.
 pub const JOB_STATE_FILE: StateFile<JobState> = StateFile::new(
-    b"GNTBOOK5",
+    b"GNTBOOK6",
     "the scheduler's job state file",
     "move it away and begin the run anew with --fresh",
 );
+
+/// The name of a checkpoint's state that is the job state.
+pub const TASKS: &str = "tasks";
 
 /// The job state file of a run, in this folder.
 pub(crate) fn job_state_path(folder: &Path, run: &str) -> PathBuf {
@@ -41,6 +45,15 @@ pub(crate) fn runs_with_jobs(folder: &Path) -> Result<Vec<String>, StateFileErro
         runs.extend(of_run.or((name == NAME).then_some("")).map(str::to_owned));
     }
     Ok(runs)
+}
+
+/// How far the partitions of a topic are in a job state, such as a checkpoint's state [`TASKS`].
+///
+/// # Errors
+/// The state is torn, or of another version: in words.
+pub fn partitions_in(state: &[u8]) -> Result<Vec<PartitionStand>, String> {
+    let growing = JOB_STATE_FILE.decode(state)?.growing;
+    Ok(growing.map_or_else(Vec::new, |growing| growing.stand().partitions))
 }
 
 /// Removes the job state of a run from a folder, if there is one, because the job has come to its end.

@@ -60,24 +60,42 @@ impl JobState {
         for (&index, &Lease { from, .. }) in self.leases.iter().filter(|(_, l)| l.incarnation == incarnation)
         {
             if !holding.contains(&index) {
-                return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
+                return self.grant(index, from);
             }
             held += 1;
         }
         if held >= HELD_MAX {
             return Ok(SplitGrant::Wait);
         }
-        let (index, from) = match self.returned.pop_first() {
-            Some(returned) => returned,
-            None if self.next < self.plan.tasks() => {
-                self.next += 1;
-                (self.next - 1, 0)
-            }
-            None if self.leases.is_empty() => return Ok(SplitGrant::Over),
-            None => return Ok(SplitGrant::Wait),
-        };
+        let (index, from) =
+            match self.returned.pop_first().or_else(|| self.hand_out().map(|index| (index, 0))) {
+                Some(free) => free,
+                None if self.is_trained() => return Ok(SplitGrant::Over),
+                None => return Ok(SplitGrant::Wait),
+            };
         self.leases.insert(index, Lease { incarnation, from });
-        Ok(SplitGrant::Task { index, task: self.plan.task(index), from })
+        self.grant(index, from)
+    }
+
+    /// The next split that was never handed out.
+    fn hand_out(&mut self) -> Option<u64> {
+        let index = match &mut self.growing {
+            Some(growing) => growing.hand_out()?,
+            None if self.next < self.plan.tasks() => self.next,
+            None => return None,
+        };
+        self.next += 1;
+        Some(index)
+    }
+
+    /// A split with what it is.
+    fn grant(&self, index: u64, from: u64) -> Result<SplitGrant, JobStateError> {
+        let Some(growing) = &self.growing else {
+            return Ok(SplitGrant::Task { index, task: self.plan.task(index), from });
+        };
+        let unknown = || JobStateError::Limit(format!("task {index} of the growing data is not known"));
+        let task = growing.task(index).ok_or_else(unknown)?.clone();
+        Ok(SplitGrant::Grown { index, task, from })
     }
 
     /// A worker has trained a split of `examples` records, and every push of it is acknowledged.
@@ -94,12 +112,15 @@ impl JobState {
         match self.leases.get(&index) {
             Some(lease) if lease.incarnation == incarnation => {
                 self.leases.remove(&index);
+                if let Some(growing) = &mut self.growing {
+                    growing.done(index);
+                }
                 self.examples += examples;
                 self.settle_chief();
                 Ok(())
             }
             // The worker has reported this before, and the reply was lost.
-            None if index < self.next && !self.returned.contains_key(&index) => Ok(()),
+            None if self.was_done(index) => Ok(()),
             _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }
     }
@@ -107,13 +128,26 @@ impl JobState {
     /// Whether the split whose pushes have this name is done. `pusher` has the pass in its upper half and the number of
     /// the split in its lower half; `incarnation` is the number of the job.
     pub fn is_done(&self, pusher: u64, incarnation: u64) -> bool {
+        if let Some(growing) = &self.growing {
+            return incarnation == self.started() && growing.is_done(pusher & !DATA_PUSHERS);
+        }
         let (epoch, number) = ((pusher & !DATA_PUSHERS) >> 32, pusher & u64::from(u32::MAX));
         let pass = self.plan.tasks_of_a_pass();
         let index = epoch.checked_mul(pass).and_then(|before| before.checked_add(number));
         let Some(index) = index.filter(|_| incarnation == self.started() && number < pass) else {
             return false;
         };
-        index < self.next && !self.leases.contains_key(&index) && !self.returned.contains_key(&index)
+        self.was_done(index)
+    }
+
+    /// Whether the split of this number is done.
+    fn was_done(&self, index: u64) -> bool {
+        match &self.growing {
+            Some(growing) => growing.is_done(index),
+            None => {
+                index < self.next && !self.leases.contains_key(&index) && !self.returned.contains_key(&index)
+            }
+        }
     }
 
     /// A split that this incarnation holds.
@@ -123,7 +157,9 @@ impl JobState {
     pub fn holds(&mut self, incarnation: WorkerIncarnation, index: u64) -> Result<Split, JobStateError> {
         self.member(incarnation)?;
         match self.leases.get(&index) {
-            Some(lease) if lease.incarnation == incarnation => Ok(self.plan.task(index)),
+            Some(lease) if lease.incarnation == incarnation && self.growing.is_none() => {
+                Ok(self.plan.task(index))
+            }
             _ => Err(JobStateError::NotYours(index, incarnation.rank)),
         }
     }

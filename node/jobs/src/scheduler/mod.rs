@@ -5,6 +5,9 @@ pub(crate) mod completion;
 #[cfg(test)]
 mod completion_tests;
 pub mod data_server;
+pub mod growing;
+#[cfg(test)]
+mod growing_tests;
 pub(crate) mod job_state;
 pub mod job_state_file;
 pub mod jobs;

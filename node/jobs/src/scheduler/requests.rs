@@ -9,6 +9,7 @@ use crate::scheduler::table_records::RecordOutcome;
 use gannet_wire::StateFileError;
 use gannet_wire::limits::TEXT_BYTES_MAX;
 use gannet_wire::log_limiter::LogLimiter;
+use gannet_wire::messages::growing::Found;
 use gannet_wire::messages::jobs::{
     JobOrders, JobTableV3, JobV2, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
 };
@@ -160,7 +161,12 @@ impl Scheduler {
             return self.register(incarnation, plan, &run, session, now);
         }
         // A report is not saved: at worst a batch is trained again, and the shards drop its pushes.
-        let saves = !matches!(what, SchedulerActionV1::ReportV3 { .. } | SchedulerActionV1::Meet { .. });
+        let saves = !matches!(
+            what,
+            SchedulerActionV1::ReportV3 { .. }
+                | SchedulerActionV1::Meet { .. }
+                | SchedulerActionV1::Found(Found::Nothing)
+        );
         let reply = self.act(incarnation, what, now)?;
         self.links.insert(session, incarnation);
         if saves {
@@ -193,6 +199,7 @@ impl Scheduler {
             }
             SchedulerActionV1::Take { holding } => match job.take(incarnation, &holding)? {
                 SplitGrant::Task { index, from, .. } => SchedulerReplyV1::Task { index, from },
+                SplitGrant::Grown { index, task, from } => SchedulerReplyV1::Grown { index, task, from },
                 SplitGrant::Wait => SchedulerReplyV1::Wait,
                 SplitGrant::Over => SchedulerReplyV1::Over,
             },
@@ -210,6 +217,7 @@ impl Scheduler {
                 }
                 SchedulerReplyV1::Noted
             }
+            SchedulerActionV1::Found(found) => SchedulerReplyV1::Stand(job.take_found(incarnation, found)?),
             SchedulerActionV1::Leave => {
                 job.leave(incarnation)?;
                 SchedulerReplyV1::Noted

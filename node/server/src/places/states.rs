@@ -5,6 +5,7 @@ use crate::limits::INCARNATION_NAMED_MAX;
 use crate::places::incarnations::Incarnations;
 use crate::restore::error::RestoreError;
 use gannet_core::{CheckpointDir, JobManifest, mix};
+use gannet_jobs::TASKS;
 use gannet_jobs::runs::registry::Registry;
 use gannet_jobs::scheduler::jobs::Schedulers;
 use gannet_wire::messages::runs::RUNS;
@@ -44,9 +45,7 @@ impl StateHolders<'_> {
     }
 }
 
-/// The names of the states in a checkpoint.
-pub(crate) const TASKS: &str = "tasks";
-
+/// The name of a state in a checkpoint, beside [`TASKS`].
 pub(crate) const INCARNATIONS: &str = "incarnations";
 
 /// Thread 0's parts of a server that have such states. A server without tables has no registry.

@@ -4,10 +4,11 @@
 
 use crate::peers::outcome::{RequestOutcome, refuse};
 use crate::places::own::SCHEDULER_PLACE;
-use crate::places::states::{INCARNATIONS, StateHolders, TASKS};
+use crate::places::states::{INCARNATIONS, StateHolders};
 use crate::replication::copies::StreamOrigin;
 use crate::replication::state_copies::StateCopies;
 use crate::server_tables::ServerTables;
+use gannet_jobs::TASKS;
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::replication::{StateDoneFrame, StateFrame};

@@ -121,6 +121,7 @@ impl Learner {
             return Ok(match self.job.take(&[])? {
                 SplitGrant::Over => true,
                 SplitGrant::Wait => false,
+                SplitGrant::Grown { .. } => panic!("the data of this job does not grow"),
                 SplitGrant::Task { index, task, .. } => {
                     self.at = Some((index, task, Vec::new()));
                     false

@@ -83,6 +83,7 @@ impl Program {
             match client.job.take(&[])? {
                 SplitGrant::Over => break,
                 SplitGrant::Wait => self.pause(Duration::from_millis(100)),
+                SplitGrant::Grown { .. } => panic!("the data of this job does not grow"),
                 SplitGrant::Task { index, task, from } => {
                     let name = (1 << 63 | u64::from(task.epoch) << 32 | u64::from(task.number), &task.number);
                     let name = (name.0, client.job.joined().started, *name.1);

@@ -158,6 +158,7 @@ impl Trainer {
             At::Idle => match if applied { self.client.job.take(&[])? } else { return Ok(false) } {
                 SplitGrant::Over => return self.rest().map(|()| true),
                 SplitGrant::Wait => self.rest().map(|()| At::Idle)?,
+                SplitGrant::Grown { .. } => panic!("the data of this job does not grow"),
                 SplitGrant::Task { index, task, from, .. } => {
                     if let Some(member) = self.member.filter(|_| !self.joined) {
                         self.worker.join(self.table, member)?;

@@ -37,7 +37,7 @@ pub struct PlanFile {
 pub struct JobPlan {
     /// The most workers that the job may have.
     pub workers: u32,
-    /// The files, in order.
+    /// The files, in order. None: the source of the data grows, and workers report its tasks.
     pub files: Vec<PlanFile>,
     /// About how many bytes a split has.
     pub task_bytes: u64,
@@ -88,6 +88,10 @@ impl JobPlan {
         if self.task_bytes == 0 || self.batch == 0 || self.epochs == 0 {
             return Err("a task, a batch and the number of passes cannot be 0".into());
         }
+        if self.grows() {
+            let once = self.epochs == 1;
+            return if once { Ok(()) } else { Err("data that grows is trained once (--epochs 1)".into()) };
+        }
         let tasks = self.tasks_of_a_pass();
         if tasks == 0 {
             return Err("the data is empty".into());
@@ -109,6 +113,11 @@ impl JobPlan {
     /// How long a worker waits for the bytes of a data file.
     pub fn read_timeout(&self) -> Duration {
         self.worker_timeout().max(READ_TIME_MIN)
+    }
+
+    /// Whether the source of the data grows, so that its tasks are not known at the start.
+    pub fn grows(&self) -> bool {
+        self.files.is_empty()
     }
 
     /// Splits of one pass.

@@ -1,5 +1,6 @@
 //! The requests to a job's scheduler and its replies: frozen structs.
 
+use crate::messages::growing::{Found, GrownTask, SourceStand};
 use crate::messages::job_plan::{JobPlan, Split};
 use crate::messages::member::{Activity, Member, Progress, WorkerIncarnation, WorkerState};
 use crate::messages::runs::JobRun;
@@ -62,7 +63,7 @@ pub struct JobTableV3 {
 }
 
 /// The reply to a worker that asks for a split. `JobClient` has an example.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SplitGrant {
     /// A split: its number over all passes, what it is, and its first batch to train.
     Task {
@@ -73,7 +74,16 @@ pub enum SplitGrant {
         /// Its first batch to train.
         from: u64,
     },
-    /// No split is free, but workers may return some.
+    /// A task of a source that grows: its number, what it is, and its first batch to train.
+    Grown {
+        /// Its number, which the names of its pushes have.
+        index: u64,
+        /// What it is.
+        task: GrownTask,
+        /// Its first batch to train.
+        from: u64,
+    },
+    /// No split is free, but workers may return some, or the source may grow.
     Wait,
     /// All splits are done.
     Over,
@@ -111,6 +121,8 @@ pub enum SchedulerActionV1 {
     Status,
     /// The chief has tested and saved.
     Saved,
+    /// What a worker found in the source that grows.
+    Found(Found),
 }
 
 /// The scheduler's reply.
@@ -145,6 +157,14 @@ pub enum SchedulerReplyV1 {
     },
     Noted,
     StatusV2(Option<JobV2>),
+    /// A task of a source that grows.
+    Grown {
+        index: u64,
+        task: GrownTask,
+        from: u64,
+    },
+    /// What the scheduler knows of the source that grows.
+    Stand(SourceStand),
 }
 
 /// The job, for `gannet status`.

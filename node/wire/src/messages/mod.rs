@@ -5,6 +5,7 @@ pub mod control;
 pub mod coordinator;
 pub mod cuts;
 pub mod data;
+pub mod growing;
 pub mod job_plan;
 pub mod jobs;
 pub mod member;

@@ -14,7 +14,7 @@ use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::limits::{ASK_EVERY, BEAT_MAX, BEATS, FAREWELL_TIME, WAITS_LOGGED};
 use gannet_transport::Net;
-use gannet_wire::messages::jobs::{JobOrders, SplitGrant, TableRecord};
+use gannet_wire::messages::jobs::{JobOrders, TableRecord};
 use gannet_wire::messages::member::{Activity, ActivityKind, Progress, WorkerIncarnation};
 use gannet_wire::messages::runs::DeadWorker;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub struct Heartbeat<N: Net> {
 pub(crate) struct HeartbeatShared<N: Net> {
     run: Arc<RunShared<N>>,
     client: Mutex<JobClient<N>>,
-    state: Mutex<HeartbeatState>,
+    pub(crate) state: Mutex<HeartbeatState>,
     changed: Condvar,
     /// Counters of the worker that trains.
     counters: Arc<WorkerCounters>,
@@ -86,12 +86,12 @@ pub(crate) struct HeartbeatShared<N: Net> {
 }
 
 #[derive(Default)]
-struct HeartbeatState {
-    report: Progress,
+pub(crate) struct HeartbeatState {
+    pub report: Progress,
     /// Why the job has failed.
     failed: Option<String>,
     /// Tasks that this worker holds.
-    held_tasks: Vec<u64>,
+    pub held_tasks: Vec<u64>,
     /// What the worker does, if it was set.
     doing: Option<ActivityKind>,
     /// Counts progress that the links do not show.
@@ -382,7 +382,10 @@ impl<N: Net> Heartbeat<N> {
     }
 
     /// Asks the scheduler. While it waits for space there, other threads may use the link, as for heartbeats.
-    fn ask<T>(&self, mut ask: impl FnMut(&mut JobClient<N>) -> Result<T, WorkerError>) -> Result<T, String> {
+    pub(crate) fn ask<T>(
+        &self,
+        mut ask: impl FnMut(&mut JobClient<N>) -> Result<T, WorkerError>,
+    ) -> Result<T, String> {
         match self.lost() {
             Some(why) => Err(why),
             None => {
@@ -391,63 +394,6 @@ impl<N: Net> Heartbeat<N> {
                 answer.map_err(|error| error.to_string())
             }
         }
-    }
-
-    /// The next task. While other workers hold the last tasks, waits in case they return some, until `stop`. `None`:
-    /// all tasks are done, or `stop`.
-    ///
-    /// # Errors
-    /// Why this worker cannot go on.
-    pub fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<SplitGrant>, String> {
-        let mut wait = LoggedWait::begin();
-        loop {
-            if stop() {
-                return Ok(None);
-            }
-            self.moved();
-            // Holds the client's lock throughout. So a task that another thread reports as done is out of `held_tasks`
-            // before the scheduler grants another.
-            let grant = self.ask(|client| {
-                let held_tasks = lock_shared(&self.shared.state).held_tasks.clone();
-                let grant = client.take(&held_tasks)?;
-                if let SplitGrant::Task { index, .. } = grant {
-                    lock_shared(&self.shared.state).held_tasks.push(index);
-                }
-                Ok(grant)
-            });
-            match grant? {
-                SplitGrant::Over => return Ok(None),
-                SplitGrant::Wait => {
-                    if wait.is_to_be_logged() {
-                        let seconds = wait.seconds();
-                        tracing::info!(seconds, "no task is free: others hold the last ones");
-                    }
-                    std::thread::sleep(ASK_EVERY);
-                }
-                grant @ SplitGrant::Task { .. } => return Ok(Some(grant)),
-            }
-        }
-    }
-
-    /// Reports that a task of so many records is trained and its pushes are acknowledged.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    pub fn done(&self, index: u64, examples: u64) -> Result<(), String> {
-        self.ask(|client| {
-            client.done(index, examples)?;
-            let mut state = lock_shared(&self.shared.state);
-            state.held_tasks.retain(|held| *held != index);
-            state.report.acked.retain(|(held, _)| *held != index);
-            Ok(())
-        })
-    }
-
-    /// Notes that the first `batches` of a task are acknowledged.
-    pub fn acked(&self, index: u64, batches: u64) {
-        let mut state = lock_shared(&self.shared.state);
-        state.report.acked.retain(|(held, _)| *held != index);
-        state.report.acked.push((index, batches));
     }
 
     /// Enters a barrier and waits until all workers have entered it, for at most `limit`, or until `stop`. Returns

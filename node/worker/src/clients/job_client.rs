@@ -13,6 +13,7 @@ use gannet_wire::frames::scheduler::{BookFrame, JobTableFrame};
 use gannet_wire::incarnation::NEXT_INCARNATION;
 use gannet_wire::limits::{PLAN_BYTES_MAX, TEXT_BYTES_MAX};
 use gannet_wire::messages::control;
+use gannet_wire::messages::growing::{Found, SourceStand};
 use gannet_wire::messages::job_plan::{JobPlan, Split};
 use gannet_wire::messages::jobs::{
     JobOrders, JobStatus, JobTableV3, SchedulerActionV1, SchedulerReplyV1, SchedulerRequestV3, SplitGrant,
@@ -198,8 +199,22 @@ impl<N: Net> JobClient<N> {
                 let task: Split = self.plan.task(index);
                 Ok(SplitGrant::Task { index, task, from })
             }
+            SchedulerReplyV1::Grown { index, task, from } if self.plan.grows() => {
+                Ok(SplitGrant::Grown { index, task, from })
+            }
             SchedulerReplyV1::Wait => Ok(SplitGrant::Wait),
             SchedulerReplyV1::Over => Ok(SplitGrant::Over),
+            other => Err(nonsense(&self.link(), &other)),
+        }
+    }
+
+    /// Reports what this worker found in the source of the data, which grows. Returns what the scheduler knows of it.
+    ///
+    /// # Errors
+    /// As [`report`](Self::report); or the data of the job does not grow.
+    pub fn found(&mut self, found: Found) -> Result<SourceStand, WorkerError> {
+        match self.ask(SchedulerActionV1::Found(found))? {
+            SchedulerReplyV1::Stand(stand) => Ok(stand),
             other => Err(nonsense(&self.link(), &other)),
         }
     }

@@ -4,6 +4,7 @@ pub(crate) mod data_link;
 #[cfg(test)]
 mod full_disk_tests;
 pub(crate) mod heartbeat;
+mod heartbeat_tasks;
 pub(crate) mod incarnation;
 pub(crate) mod job_answer;
 pub(crate) mod job_client;

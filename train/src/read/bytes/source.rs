@@ -102,6 +102,11 @@ impl Source {
         self.unpacked + u64::from(self.ended) - (self.filled - self.at) as u64
     }
 
+    /// The text goes on behind its end, which was the end of a part of it.
+    pub(crate) fn go_on(&mut self) {
+        (self.done, self.ended) = (false, false);
+    }
+
     /// Reads more when every line has been taken. Returns false at the end of the file.
     ///
     /// # Errors

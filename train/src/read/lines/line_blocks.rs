@@ -12,6 +12,7 @@ use crate::read::data::{Data, DetectedFile, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
+use crate::read::growing::text_parts::TextParts;
 use crate::read::lines::parcel::LineRun;
 use crate::read::splits::split::{self, Split};
 use crate::read::splits::split_file::SplitFiles;
@@ -36,6 +37,8 @@ pub(crate) struct LineBlocks {
     pub(super) start: u64,
     /// Whether it reads a split, which may have no lines.
     pub(super) of_split: bool,
+    /// The parts of the text, if each of them is a batch.
+    pub(super) parts: Option<TextParts>,
 }
 
 impl LineBlocks {
@@ -95,6 +98,7 @@ impl LineBlocks {
             data_lines: 0,
             start: 0,
             of_split: false,
+            parts: None,
         }
     }
 
@@ -134,6 +138,33 @@ impl LineBlocks {
         reader.of_split = true;
         reader.pass(split.from)?;
         Ok(reader)
+    }
+
+    /// Reads the lines of a text, each part of which is a batch.
+    pub(crate) fn of_parts(
+        data: &Data,
+        position: &ReadPosition,
+        (source, kind): (Source, LineReader),
+        parts: TextParts,
+    ) -> LineBlocks {
+        let (files, all) = (data.files.len(), usize::MAX);
+        let mut reader = LineBlocks::new(data, all, Share::ALL, position.clone(), files, source, kind);
+        (reader.of_split, reader.next_batch, reader.parts) = (true, parts.open(), Some(parts));
+        reader
+    }
+
+    /// Begins the part of the next batch, in a text of parts. Returns false behind the last one.
+    pub(super) fn begin_part(&mut self) -> bool {
+        let Some(parts) = &self.parts else { return true };
+        if parts.open() == self.next_batch {
+            return true;
+        }
+        let is_there = parts.begin(self.next_batch);
+        match is_there {
+            true => self.source.go_on(),
+            false => self.next_batch += 1,
+        }
+        is_there
     }
 
     /// Skips so many batches.
@@ -196,7 +227,7 @@ impl LineBlocks {
     /// There are more bad lines than may be skipped, or a file cannot be read. The reader is then at its end.
     pub(crate) fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         block.clear();
-        loop {
+        while self.begin_part() {
             let mine = self.next_batch % u64::from(self.share.workers) == u64::from(self.share.worker);
             let before = self.data_lines;
             if mine {
@@ -206,7 +237,7 @@ impl LineBlocks {
             }
             let lines = self.data_lines - before;
             self.next_batch += 1;
-            if lines == 0 {
+            if lines == 0 && self.parts.is_none() {
                 return self.check_not_empty().map(|()| false);
             }
             // A batch with only bad lines is skipped.
@@ -214,6 +245,7 @@ impl LineBlocks {
                 return Ok(true);
             }
         }
+        Ok(false)
     }
 
     /// Checks, at the end of the data, that there was a line.
@@ -283,6 +315,10 @@ impl LineBlocks {
                 let (file, line) = (self.source.file(), self.source.line);
                 fault.note(file, line, self.start, &mut self.bad, self.data.skip_bad_lines)?;
             }
+        }
+        if self.parts.is_some() && block.full() {
+            // The rest of the part would be in a batch of another number.
+            return Err(Block::too_large(block.keys.len()));
         }
         Ok(())
     }

@@ -63,8 +63,8 @@ impl LineCutter {
             self.take_lines(parcel);
         }
         self.lines.next_batch += u64::from(self.left == 0);
-        // A batch without lines is the end.
-        Ok(self.left > 0 || self.lines.data_lines > self.before)
+        // A batch without lines is the end, unless it is a part of a text.
+        Ok(self.left > 0 || self.lines.data_lines > self.before || self.lines.parts.is_some())
     }
 
     /// Passes over batches of other shares. Returns false at the end of the files.
@@ -79,7 +79,7 @@ impl LineCutter {
             }
         }
         (self.left, self.before) = (lines.batch, lines.data_lines);
-        Ok(true)
+        Ok(lines.begin_part())
     }
 
     /// Takes whole lines from the buffer of the file.

@@ -7,6 +7,7 @@ use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
+use crate::read::growing::text_parts::PartedText;
 use crate::read::reader::Reader;
 use crate::read::splits::split::{Split, TextSource};
 use gannet_transport::Net;
@@ -174,6 +175,32 @@ type FileHead = (usize, Option<(LineReader, u64)>);
 #[derive(Default)]
 pub(crate) struct FileHeads {
     last: Option<Box<FileHead>>,
+}
+
+/// The format of these first lines.
+pub(crate) fn of_sample(data: &Data, sample: Vec<u8>) -> Result<LineReader, ReadError> {
+    let stream = Stream::over(Box::new(io::Cursor::new(sample)), Arc::default());
+    let mut source = Source::new("the first message".into(), stream, &data.stop)?;
+    LineReader::of(&mut source, data)?.ok_or_else(|| ReadError::Empty { file: "the first message".into() })
+}
+
+/// Reads a text, each part of which is a batch. `None`: it has no lines.
+pub(crate) fn parted(
+    data: &Data,
+    position: &ReadPosition,
+    PartedText { text, parts }: PartedText,
+) -> Result<Option<Reader>, ReadError> {
+    let stream = Stream::over(text, position.read.clone());
+    let mut source = Source::new(data.files[0].clone(), stream, &data.stop)?;
+    loop {
+        if let Some(kind) = LineReader::of(&mut source, data)? {
+            return Ok(Some(Reader::of_parts(data, position, (source, kind), parts)));
+        }
+        if !parts.begin(parts.open() + 1) {
+            return Ok(None);
+        }
+        source.go_on();
+    }
 }
 
 /// Reads a split like [`Reader::of_split`], with the text from the client.

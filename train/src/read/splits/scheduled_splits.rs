@@ -1,11 +1,14 @@
 //! Splits from a job's scheduler.
 
+use crate::read::growing::looking::{GrowingSource, Looks};
 use crate::read::splits::remote_data::RemoteTexts;
-use crate::read::splits::split::{FileFingerprint, Split, Splits, TextSource};
+use crate::read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource};
 use gannet_core::DATA_PUSHERS;
 use gannet_transport::Net;
-use gannet_wire::{ActivityKind, PlanFile, SplitGrant};
+use gannet_wire::{ActivityKind, Found, GrownTask, PlanFile, SplitGrant};
 use gannet_worker::Heartbeat;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The splits that a scheduler grants to this worker.
@@ -15,17 +18,47 @@ pub struct Scheduled<N: Net> {
     started: u64,
     /// The remote data, if a data server sends it.
     remote: Option<RemoteTexts<N>>,
+    /// The source, if it grows.
+    growing: Option<GrowingTasks>,
+}
+
+/// A source that grows, and the tasks of it that this worker holds.
+struct GrowingTasks {
+    source: Arc<dyn GrowingSource>,
+    looks: Mutex<Looks>,
+    held: Mutex<BTreeMap<u64, GrownTask>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<N: Net> Scheduled<N> {
     /// Splits of a job that began at `started`.
     pub fn new(heartbeat: Heartbeat<N>, started: u64) -> Scheduled<N> {
-        Scheduled { heartbeat, started, remote: None }
+        Scheduled { heartbeat, started, remote: None, growing: None }
     }
 
     /// Splits for a worker without files, whose data a data server sends.
     pub fn remote(heartbeat: Heartbeat<N>, started: u64, texts: RemoteTexts<N>) -> Scheduled<N> {
-        Scheduled { heartbeat, started, remote: Some(texts) }
+        Scheduled { heartbeat, started, remote: Some(texts), growing: None }
+    }
+
+    /// Tasks of a job whose data grows. This worker looks for what is new in it.
+    pub fn growing(heartbeat: Heartbeat<N>, started: u64, source: Arc<dyn GrowingSource>) -> Scheduled<N> {
+        let growing = GrowingTasks { source, looks: Mutex::default(), held: Mutex::default() };
+        Scheduled { heartbeat, started, remote: None, growing: Some(growing) }
+    }
+
+    fn take_grown(&self, growing: &GrowingTasks, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
+        let report = |found: &Found| self.heartbeat.found(found);
+        let taken =
+            lock(&growing.looks).take(&*growing.source, stop, &report, &|| self.heartbeat.take_now())?;
+        let Some((index, task, from)) = taken else { return Ok(None) };
+        // The number of a task of messages is its partition and its first offset.
+        let split = Split::grown(index, &task, from, (DATA_PUSHERS | index, self.started));
+        lock(&growing.held).insert(index, task);
+        Ok(Some(split))
     }
 
     /// The heartbeat through which the worker requests splits.
@@ -57,6 +90,9 @@ where
     N::Poll: Send,
 {
     fn take(&self, stop: &dyn Fn() -> bool) -> Result<Option<Split>, String> {
+        if let Some(growing) = &self.growing {
+            return self.take_grown(growing, stop);
+        }
         let Some(SplitGrant::Task { index, task, from, .. }) = self.heartbeat.take(stop)? else {
             return Ok(None);
         };
@@ -68,7 +104,11 @@ where
     }
 
     fn done(&self, index: u64, examples: u64) -> Result<(), String> {
-        self.heartbeat.done(index, examples)
+        self.heartbeat.done(index, examples)?;
+        if let Some(growing) = &self.growing {
+            lock(&growing.held).remove(&index);
+        }
+        Ok(())
     }
 
     fn acked(&self, index: u64, batches: u64) {
@@ -82,6 +122,16 @@ where
     fn waits(&self, for_bytes: bool) {
         self.heartbeat.is_at(for_bytes.then_some(ActivityKind::Reading));
         self.heartbeat.moved();
+    }
+
+    fn growing(&self) -> Option<&dyn GrowingSource> {
+        self.growing.as_ref().map(|growing| &*growing.source)
+    }
+
+    fn grown(&self, index: u64) -> Option<GrownSplit> {
+        let growing = self.growing.as_ref()?;
+        let task = lock(&growing.held).get(&index)?.clone();
+        Some(GrownSplit { task, source: growing.source.clone() })
     }
 
     fn texts(&self) -> Option<&dyn TextSource> {

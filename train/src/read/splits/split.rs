@@ -11,8 +11,11 @@ use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
 use crate::read::formats::format::LineReader;
+use crate::read::growing::looking::GrowingSource;
 use crate::read::splits::split_file::SplitFiles;
+use gannet_wire::GrownTask;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -33,6 +36,30 @@ pub struct Split {
     pub from: u64,
     /// The pusher and incarnation in the names of its pushes. The number of the batch, from 1, completes a name.
     pub name: (u64, u64),
+}
+
+impl Split {
+    /// A task of a source that grows, from batch `from` on.
+    pub(crate) fn grown(index: u64, task: &GrownTask, from: u64, name: (u64, u64)) -> Split {
+        let (GrownTask::Lines { start, end, .. } | GrownTask::Messages { start, end, .. }) = *task;
+        Split { index, epoch: 0, file: 0, start, end, from, name }
+    }
+}
+
+/// What a split of a source that grows is, and who can read it.
+#[derive(Clone, Debug)]
+pub struct GrownSplit {
+    /// The task.
+    pub task: GrownTask,
+    /// The source.
+    pub source: Arc<dyn GrowingSource>,
+}
+
+impl GrownSplit {
+    /// Its name, for messages.
+    pub fn name(&self) -> String {
+        self.source.name_of(&self.task)
+    }
 }
 
 /// The source of the bytes of splits, when this machine has no files.
@@ -81,6 +108,16 @@ pub trait Splits: Send + Sync {
 
     /// Reports whether the learner waits for bytes of a split. It is called again whenever some have come.
     fn waits(&self, _for_bytes: bool) {}
+
+    /// What a split that was taken is, if its source grows. The split then names no file.
+    fn grown(&self, _index: u64) -> Option<GrownSplit> {
+        None
+    }
+
+    /// The source of all splits, if it grows.
+    fn growing(&self) -> Option<&dyn GrowingSource> {
+        None
+    }
 
     /// The source of the bytes of splits, when this machine has no files.
     fn texts(&self) -> Option<&dyn TextSource> {
@@ -163,6 +200,18 @@ impl FileFingerprint {
         file.take(PRINT_BYTES).read_to_end(&mut tail).map_err(io)?;
         let print = u64::from(crc32c::crc32c(&head)) << 32 | u64::from(crc32c::crc32c(&tail));
         Ok(FileFingerprint { bytes, print, packed, version })
+    }
+
+    /// Whether the file has this length and was written at this time, in nanoseconds since 1970.
+    pub(crate) fn is_of(&self, bytes: u64, written: u64) -> bool {
+        match self.version {
+            FileVersion::Written(seconds, nanoseconds) => {
+                let own = (seconds as u64).saturating_mul(1_000_000_000) + nanoseconds as u64;
+                (self.bytes, own) == (bytes, written)
+            }
+            #[cfg(feature = "cloud")]
+            FileVersion::Object(_) => false,
+        }
     }
 
     /// A file of another machine, with the client's description.

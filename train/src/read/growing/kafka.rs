@@ -1,0 +1,410 @@
+//! A topic of Kafka whose messages are trained while others are added. The job's scheduler hands out ranges of offsets,
+//! and a worker reads its range itself: no consumer group decides who reads what, or from where.
+
+use crate::limits::{KAFKA_PATIENCE, KAFKA_QUEUE_KIB, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT};
+use crate::read::bytes::stop_flag::StopFlag;
+use crate::read::growing::folder::Until;
+use crate::read::growing::kafka_commits::{Commits, SavedPartitions};
+use crate::read::growing::kafka_text::KafkaLog;
+use crate::read::growing::looking::GrowingSource;
+use crate::read::growing::message_text::{MessageText, RangeReader, SpareReaders};
+use crate::read::growing::text_parts::{PartedText, TextParts};
+use gannet_wire::{Found, FoundRange, GrownTask, PartitionStand, SourceStand};
+use rdkafka::client::ClientContext;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{Offset, TopicPartitionList};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Where a topic is, and how it is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaAddress {
+    /// The brokers, with commas.
+    pub brokers: String,
+    /// The topic.
+    pub topic: String,
+    /// The group in whose name it is committed how far the training is, for others to look at.
+    pub group: Option<String>,
+    /// Begin behind the messages that are there at the start.
+    pub latest: bool,
+}
+
+impl KafkaAddress {
+    /// What an address of this kind begins with.
+    pub const SCHEME: &str = "kafka://";
+
+    /// Reads `kafka://broker[,broker]/topic[?group=NAME&start=earliest|latest]`.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<KafkaAddress, String> {
+        let wrong = |what: &str| {
+            format!(
+                "{text}: {what}; kafka://BROKER:PORT[,BROKER:PORT]/TOPIC[?group=NAME&start=latest] is needed"
+            )
+        };
+        let rest = text.strip_prefix(Self::SCHEME).ok_or_else(|| wrong("this is no topic of Kafka"))?;
+        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (brokers, topic) = place.split_once('/').ok_or_else(|| wrong("the topic is missing"))?;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if brokers.is_empty() || brokers.split(',').any(str::is_empty) {
+            return Err(wrong("a broker is missing"));
+        }
+        if topic.is_empty() || !topic.bytes().all(is_name) {
+            return Err(wrong(
+                "the name of the topic has other characters than letters, digits, dots, _ and -",
+            ));
+        }
+        let (brokers, topic) = (brokers.to_owned(), topic.to_owned());
+        let mut address = KafkaAddress { brokers, topic, group: None, latest: false };
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("group", name)) if !name.is_empty() => address.group = Some(name.to_owned()),
+                Some(("start", "earliest")) => address.latest = false,
+                Some(("start", "latest")) => address.latest = true,
+                _ => return Err(wrong(&format!("{option:?} is no option"))),
+            }
+        }
+        Ok(address)
+    }
+}
+
+impl fmt::Display for KafkaAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "topic {} at {}", self.topic, self.brokers)
+    }
+}
+
+/// See the module.
+pub struct KafkaTopic {
+    address: KafkaAddress,
+    until: Until,
+    clock: fn() -> u64,
+    /// Asks for offsets.
+    asks: KafkaConsumer,
+    /// Readers that no task uses.
+    spare: SpareReaders<KafkaLog>,
+    lags: Mutex<BTreeMap<u32, u64>>,
+    commits: Commits,
+    /// Since when the brokers do not answer.
+    away_since: Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for KafkaTopic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaTopic").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// Why a look found nothing.
+enum LookError {
+    /// The brokers do not answer, and may do so later.
+    Away(String),
+    /// No later look will succeed.
+    Final(String),
+}
+
+impl LookError {
+    fn in_words(self) -> String {
+        let (LookError::Away(why) | LookError::Final(why)) = self;
+        why
+    }
+}
+
+fn unlocked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl KafkaTopic {
+    /// The topic at this address. `clock` has the nanoseconds since 1970. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// The address is wrong, in words.
+    pub fn new(address: KafkaAddress, until: Until, clock: fn() -> u64) -> Result<KafkaTopic, String> {
+        let asks = consumer(&address)?;
+        let (spare, lags, commits) = (Arc::default(), Mutex::default(), Commits::default());
+        Ok(KafkaTopic { address, until, clock, asks, spare, lags, commits, away_since: Mutex::default() })
+    }
+
+    /// The topic of a job with checkpoints: until the end only what a checkpoint has is committed.
+    pub fn with_checkpoints(mut self, saved: SavedPartitions) -> KafkaTopic {
+        self.commits.saved = Some(saved);
+        self
+    }
+
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> &KafkaAddress {
+        &self.address
+    }
+
+    /// How many messages of each partition are not trained.
+    pub fn lags(&self) -> BTreeMap<u32, u64> {
+        unlocked(&self.lags).clone()
+    }
+
+    fn failed(&self, error: &KafkaError) -> LookError {
+        LookError::Away(format!("{}: {error}; see that the brokers answer", self.address))
+    }
+
+    fn partitions(&self) -> Result<Vec<i32>, LookError> {
+        let topic = self.address.topic.as_str();
+        let metadata =
+            self.asks.fetch_metadata(Some(topic), KAFKA_TIMEOUT).map_err(|error| self.failed(&error))?;
+        let of_topic = metadata.topics().iter().find(|of| of.name() == topic);
+        let partitions = of_topic.map(|of| of.partitions().iter().map(|of| of.id()).collect::<Vec<_>>());
+        match partitions.filter(|all| !all.is_empty()) {
+            Some(all) => Ok(all),
+            None => {
+                let why = format!("{}: the brokers have no such topic; make it first", self.address);
+                Err(LookError::Final(why))
+            }
+        }
+    }
+
+    /// The first offset of a partition, and the one behind its last message.
+    fn watermarks(&self, partition: i32) -> Result<(u64, u64), LookError> {
+        let marks = self.asks.fetch_watermarks(&self.address.topic, partition, KAFKA_TIMEOUT);
+        let (low, high) = marks.map_err(|error| self.failed(&error))?;
+        Ok((low.max(0) as u64, high.max(low).max(0) as u64))
+    }
+
+    /// Where the job ends in each partition.
+    fn ends(&self, found: &[(FoundRange, u64)]) -> Result<Option<Vec<FoundRange>>, LookError> {
+        let bounds = |end: &dyn Fn(u32, u64) -> u64| {
+            let bound = |(of, high): &(FoundRange, u64)| FoundRange {
+                end: end(of.partition, *high).max(of.start),
+                ..*of
+            };
+            Some(found.iter().map(bound).collect())
+        };
+        match self.until {
+            Until::Stopped => Ok(None),
+            Until::End => Ok(bounds(&|_, high| high)),
+            Until::Time(time) if (self.clock)() <= time => Ok(None),
+            Until::Time(time) => {
+                let mut at = TopicPartitionList::new();
+                for (range, _) in found {
+                    let milliseconds = Offset::Offset((time / 1_000_000) as i64 + 1);
+                    let added =
+                        at.add_partition_offset(&self.address.topic, range.partition as i32, milliseconds);
+                    added.map_err(|error| self.failed(&error))?;
+                }
+                let at =
+                    self.asks.offsets_for_times(at, KAFKA_TIMEOUT).map_err(|error| self.failed(&error))?;
+                let later = |partition: u32| {
+                    let of = at.find_partition(&self.address.topic, partition as i32)?;
+                    of.offset().to_raw().filter(|&offset| offset >= 0).map(|offset| offset as u64)
+                };
+                Ok(bounds(&|partition, high| later(partition).unwrap_or(high).min(high)))
+            }
+        }
+    }
+
+    /// Looks for messages that are in no task.
+    fn find(&self, stand: &SourceStand) -> Result<Found, LookError> {
+        let has_end = stand.partitions.iter().any(|of| of.end.is_some());
+        let (mut found, mut unknown) = (Vec::new(), Vec::new());
+        for partition in self.partitions()? {
+            let (low, high) = self.watermarks(partition)?;
+            let known = stand.partitions.iter().find(|of| of.partition == partition as u32);
+            let start = known.map_or(if self.address.latest { high } else { low }, |of| of.next);
+            if let Some(PartitionStand { next, .. }) = known.filter(|of| of.next < low) {
+                return Err(LookError::Final(format!(
+                    "{}, partition {partition}: messages {next} to {} were deleted before they were trained; let the \
+                     brokers keep messages for longer, and begin the training anew",
+                    self.address,
+                    low - 1
+                )));
+            }
+            let range = FoundRange { partition: partition as u32, start, end: start };
+            if known.is_none() && !has_end {
+                unknown.push(range);
+            }
+            unlocked(&self.lags)
+                .insert(partition as u32, high.saturating_sub(known.map_or(start, |of| of.trained)));
+            found.push((range, high.max(start)));
+        }
+        let bounds = if has_end { None } else { self.ends(&found)? };
+        // An empty range says where a partition begins.
+        let room = (stand.room as usize).saturating_sub(unknown.len());
+        let ranges = unknown.into_iter().chain(cut(&found, room)).collect::<Vec<_>>();
+        match ranges.is_empty() && bounds.is_none() {
+            true => Ok(Found::Nothing),
+            false => Ok(Found::Messages { ranges, bounds }),
+        }
+    }
+
+    /// The brokers do not answer. The worker goes on with what it has, for as long as may be.
+    fn wait_for_brokers(&self, why: String) -> Result<Found, String> {
+        let mut since = unlocked(&self.away_since);
+        let since = *since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= KAFKA_PATIENCE {
+            return Err(format!("{why} (for {} s)", since.elapsed().as_secs()));
+        }
+        tracing::warn!(why, "waiting for a broker of Kafka");
+        Ok(Found::Nothing)
+    }
+}
+
+/// What the client of Kafka says besides its answers.
+pub(crate) struct BrokerLog;
+
+impl ClientContext for BrokerLog {
+    /// The client tries again by itself. The end of a log is no error.
+    fn error(&self, error: KafkaError, reason: &str) {
+        match error {
+            KafkaError::Global(RDKafkaErrorCode::PartitionEOF) => {}
+            error => tracing::warn!(%error, reason, "waiting for a broker of Kafka"),
+        }
+    }
+}
+
+impl ConsumerContext for BrokerLog {}
+
+/// See [`consumer`].
+pub(crate) type KafkaConsumer = BaseConsumer<BrokerLog>;
+
+/// A consumer that joins no group and commits nothing by itself.
+pub(crate) fn consumer(address: &KafkaAddress) -> Result<KafkaConsumer, String> {
+    let config = [
+        ("bootstrap.servers", address.brokers.as_str()),
+        ("group.id", address.group.as_deref().unwrap_or("gannet")),
+        ("client.id", "gannet"),
+        ("enable.auto.commit", "false"),
+        ("enable.auto.offset.store", "false"),
+        // A message that is gone is an error, and the training does not begin elsewhere.
+        ("auto.offset.reset", "error"),
+        ("enable.partition.eof", "true"),
+        ("isolation.level", "read_committed"),
+        ("allow.auto.create.topics", "false"),
+        ("check.crcs", "true"),
+        ("fetch.wait.max.ms", "100"),
+        ("fetch.error.backoff.ms", "50"),
+        ("reconnect.backoff.max.ms", "1000"),
+        ("queued.max.messages.kbytes", KAFKA_QUEUE_KIB),
+    ];
+    let mut client = ClientConfig::new();
+    for (name, value) in config {
+        client.set(name, value);
+    }
+    client.create_with_context(BrokerLog).map_err(|error| format!("{address}: {error}"))
+}
+
+/// Ranges of about equal turns: every partition has some before the first has more.
+fn cut(found: &[(FoundRange, u64)], room: usize) -> Vec<FoundRange> {
+    let (mut ranges, mut at): (Vec<FoundRange>, Vec<u64>) =
+        (Vec::new(), found.iter().map(|(of, _)| of.start).collect());
+    loop {
+        let before = ranges.len();
+        for ((of, high), at) in found.iter().zip(&mut at) {
+            if *at < *high && ranges.len() < room {
+                let end = (*at + KAFKA_TASK_MESSAGES).min(*high);
+                ranges.push(FoundRange { start: *at, end, ..*of });
+                *at = end;
+            }
+        }
+        if ranges.len() == before {
+            return ranges;
+        }
+    }
+}
+
+impl GrowingSource for KafkaTopic {
+    fn look(&self, stand: &SourceStand) -> Result<Found, String> {
+        self.commits.while_training(&self.address, &self.asks, stand);
+        match self.find(stand) {
+            Err(LookError::Away(why)) => self.wait_for_brokers(why),
+            Err(LookError::Final(why)) => Err(why),
+            Ok(found) => {
+                *unlocked(&self.away_since) = None;
+                Ok(found)
+            }
+        }
+    }
+
+    fn name_of(&self, task: &GrownTask) -> String {
+        match task {
+            GrownTask::Messages { partition, start, .. } => {
+                format!("{}, partition {partition} from message {start} on", self.address)
+            }
+            GrownTask::Lines { file, .. } => file.name.clone(),
+        }
+    }
+
+    fn path_of(&self, _task: &GrownTask) -> Option<String> {
+        None
+    }
+
+    fn text(&self, task: &GrownTask, parts: TextParts, stop: &StopFlag) -> Result<PartedText, String> {
+        let GrownTask::Messages { partition, .. } = *task else {
+            return Err(format!("{} has no files", self.address));
+        };
+        let spare = unlocked(&self.spare).pop();
+        let reader = spare.map_or_else(|| KafkaLog::new(&self.address).map(RangeReader::new), Ok)?;
+        MessageText::begin(reader, (partition, parts), stop, self.spare.clone())
+    }
+
+    fn sample(&self, stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
+        for partition in self.partitions().map_err(LookError::in_words)? {
+            let (low, high) = self.watermarks(partition).map_err(LookError::in_words)?;
+            if low < high {
+                let task = GrownTask::Messages { partition: partition as u32, start: low, end: high };
+                let parts = TextParts::new(low..high, high - low, 0);
+                let (text, mut first) = (self.text(&task, parts, stop)?, vec![0; 1 << 20]);
+                let n = { text.text }.read(&mut first).map_err(|error| error.to_string())?;
+                first.truncate(n);
+                if n > 0 {
+                    return Ok(Some(first));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn end(&self, stand: &SourceStand) {
+        unlocked(&self.lags).values_mut().for_each(|lag| *lag = 0);
+        self.commits.at_the_end(&self.address, &self.asks, stand);
+    }
+
+    fn lags(&self) -> Vec<(u32, u64)> {
+        KafkaTopic::lags(self).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_wrong_ones_say_what_is_wrong() {
+        let address = KafkaAddress::parse("kafka://a:9092,b:9092/clicks.v1?group=g&start=latest").unwrap();
+        let (brokers, topic, group) = ("a:9092,b:9092".into(), "clicks.v1".into(), Some("g".into()));
+        assert_eq!(address, KafkaAddress { brokers, topic, group, latest: true });
+        assert_eq!(KafkaAddress::parse("kafka://a/t").unwrap().group, None);
+        for wrong in [
+            "http://a/t",
+            "kafka://a",
+            "kafka:///t",
+            "kafka://a,/t",
+            "kafka://a/",
+            "kafka://a/t/u",
+            "kafka://a/t?x=1",
+        ] {
+            assert!(KafkaAddress::parse(wrong).unwrap_err().contains(" is needed"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_partition_has_a_task_before_the_first_has_two() {
+        let of = |partition, start, high| (FoundRange { partition, start, end: start }, high);
+        let n = KAFKA_TASK_MESSAGES;
+        let ranges = cut(&[of(0, 5, 5 + 2 * n + 1), of(1, 7, 7), of(2, 0, 1)], 3);
+        let ranges: Vec<(u32, u64, u64)> = ranges.iter().map(|of| (of.partition, of.start, of.end)).collect();
+        assert_eq!(ranges, [(0, 5, 5 + n), (2, 0, 1), (0, 5 + n, 5 + 2 * n)]);
+    }
+}
