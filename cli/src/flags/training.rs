@@ -53,9 +53,11 @@ pub struct TrainArgs {
 /// The data of a training.
 #[derive(Args, Debug)]
 pub struct DataArgs {
-    /// The training data: files (also .gz and .zst), folders, URLs, - for standard input, or kafka://BROKER:PORT/TOPIC.
+    /// The training data: files (also .gz and .zst), folders, URLs, or - for standard input.
+    ///
     /// Quoted patterns such as 'part-*.gz' and 's3://logs/day-*/part-*' work too; other URLs begin with gs://, az://,
-    /// http:// or https://. All are read in this order, as if they were one file. A ps needs none.
+    /// http:// or https://. A topic of Kafka is kafka://BROKER:PORT/TOPIC. All are read in this order, as if they were
+    /// one file. A ps needs none.
     #[arg(value_name = "DATA")]
     pub files: Vec<PathBuf>,
     /// How DATA is read.

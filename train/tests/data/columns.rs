@@ -195,6 +195,8 @@ fn wrong_json_lines_are_named() {
         (r#"{"label":1,"a":"#, "expected a JSON object"),
         (r#"{"label":1,"a":"x"#, "expected a JSON object"),
         (r#"{"label":1} x"#, "nothing behind it"),
+        // A form feed is no white space of JSON.
+        ("{\"label\":1}\x0c", "nothing behind it"),
         (r#"{"label":1}{"label":1}"#, "nothing behind it"),
         (r#"{"label":1,}"#, "expected a JSON object"),
         (r#"{"label":1,"n":1e400}"#, "expected a finite number"),

@@ -338,16 +338,21 @@ pub(crate) fn walk_object(
     }
     // The iterator does not look behind the object.
     let rest = match end {
-        Some(end) => object[end..].trim_ascii_start().strip_prefix(b"}"),
-        None => object
-            .trim_ascii_start()
-            .strip_prefix(b"{")
-            .and_then(|rest| rest.trim_ascii_start().strip_prefix(b"}")),
+        Some(end) => behind_space(&object[end..]).strip_prefix(b"}"),
+        None => {
+            behind_space(object).strip_prefix(b"{").and_then(|rest| behind_space(rest).strip_prefix(b"}"))
+        }
     };
-    match rest.map(<[u8]>::trim_ascii) {
+    match rest.map(behind_space) {
         Some([]) => Ok(()),
         _ => Err("expected one JSON object on the line, and nothing behind it".into()),
     }
+}
+
+/// The text behind JSON's white space, which has no form feed.
+fn behind_space(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|byte| b" \t\n\r".contains(byte)).count();
+    &text[spaces..]
 }
 
 /// The first line of the parser's error: the others draw the text.
