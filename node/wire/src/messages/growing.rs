@@ -137,9 +137,13 @@ impl Found {
                         files.len()
                     ));
                 }
-                if gone.len() > SEEN_FILES_MAX
-                    || last.as_ref().is_some_and(|last| last.len() > 2 * GROWN_FILE_NAME_MAX)
-                {
+                if let Some(bytes) = last.as_ref().map(String::len).filter(|&n| n > 2 * GROWN_FILE_NAME_MAX) {
+                    return Err(format!(
+                        "{bytes} bytes as the place of the last file; {} are possible",
+                        2 * GROWN_FILE_NAME_MAX
+                    ));
+                }
+                if gone.len() > SEEN_FILES_MAX {
                     return Err(format!(
                         "{} files have gone at once; {SEEN_FILES_MAX} are possible",
                         gone.len()
