@@ -79,6 +79,10 @@ pub const IMAGES_MAPPED_MAX: usize = 512;
 /// How often a worker logs which worker it waits for.
 pub const WAITS_LOGGED: Duration = Duration::from_secs(5);
 
+/// A server whose reports of waits come over one link for so long is at work. The time between reports over a shorter
+/// link is no silence, but such a link does not end the silence before it.
+pub const REPORTS_STAND: Duration = Duration::from_secs(60);
+
 /// The least silence of a server that a worker tolerates while it may wait for others. The server would have reported
 /// such a wait by then.
 pub const WAITS_SILENCE: Duration = Duration::from_secs(4);

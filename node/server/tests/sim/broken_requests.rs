@@ -6,6 +6,10 @@ use crate::model;
 use gannet_core::{Store, Write};
 use gannet_sim::{Faults, Sim, SimStream};
 use gannet_transport::{Event, Head, Link, Listener, Net, NoOwner};
+use gannet_wire::frames::declare::FrameKind;
+use gannet_wire::frames::sync::WaitsFrame;
+use gannet_wire::messages::control::{WaitsV2, seal_as};
+use gannet_worker::limits::REPORTS_STAND;
 use gannet_worker::{OneSided, Worker, WorkerConfig, WorkerError};
 use model::{schema, start};
 use std::cell::{Cell, RefCell};
@@ -39,6 +43,12 @@ enum Breaks {
     /// As `ClosesAtPushes`, also where a table is first opened. Each greeting names another number of threads than the
     /// last.
     OtherThreads,
+    /// At a push it reports that another worker is waited for, again every second while the connection stands. It ends
+    /// the connection so long after the push, and lets no other come for a while.
+    Reports {
+        stands: Duration,
+        away: Duration,
+    },
 }
 
 /// One connection through the relay.
@@ -46,6 +56,8 @@ struct Relayed {
     worker: Link<SimStream>,
     server: Link<SimStream>,
     threads: u32,
+    /// When a push came, its id, and when the last report of a wait was sent.
+    waits: Option<(Duration, u64, Duration)>,
 }
 
 /// Takes what has come, and sends what is queued.
@@ -65,7 +77,7 @@ fn frames(link: &mut Link<SimStream>) -> Option<Vec<(Head, Vec<u8>)>> {
 
 impl Relayed {
     /// `None`: the connection ends.
-    fn turn(&mut self, breaks: Breaks) -> Option<()> {
+    fn turn(&mut self, breaks: Breaks, now: Duration) -> Option<()> {
         for (head, payload) in frames(&mut self.worker)? {
             let is_work = head.kind == PUSH || head.kind == IDENTIFY && breaks == Breaks::OtherThreads;
             match (head.kind, breaks) {
@@ -73,6 +85,9 @@ impl Relayed {
                 (_, Breaks::Closes) => return None,
                 (_, Breaks::Nonsense) => {
                     self.worker.transmit().send_copy(Head::new(ROWS, 0, 1, [0; 4]), &[0; 64]).ok()?;
+                }
+                (PUSH, Breaks::Reports { .. }) => {
+                    let _ = self.waits.get_or_insert((now, head.id, now.saturating_sub(REPORTED_EVERY)));
                 }
                 _ if is_work => return None,
                 (IMAGES, _) => {
@@ -88,11 +103,27 @@ impl Relayed {
             }
             self.worker.transmit().send_copy(head, &payload).ok()?;
         }
+        if self.waits.is_some() && breaks == Breaks::Nothing {
+            return None;
+        }
+        if let (Some((since, id, reported)), Breaks::Reports { stands, .. }) = (&mut self.waits, breaks) {
+            if now >= *reported + REPORTED_EVERY {
+                *reported = now;
+                let waits = WaitsV2 { table: 0, rank: 1, clock: 0, pusher: 0, incarnation: 0, here: false };
+                self.worker.transmit().send_copy(WaitsFrame {}.encode(*id), &seal_as(2, &waits)).ok()?;
+                self.worker.flush(&mut NoOwner).ok()?;
+            } else if now >= *since + stands {
+                return None;
+            }
+        }
         self.worker.flush(&mut NoOwner).ok()?;
         self.server.flush(&mut NoOwner).ok()?;
         Some(())
     }
 }
+
+/// How often it reports a wait.
+const REPORTED_EVERY: Duration = Duration::from_secs(1);
 
 /// A relay before the server at `to`: its address, what it breaks, and how many connections came.
 fn relay(sim: &Sim, to: &str) -> (String, Rc<Cell<Breaks>>, Rc<Cell<u32>>) {
@@ -101,13 +132,27 @@ fn relay(sim: &Sim, to: &str) -> (String, Rc<Cell<Breaks>>, Rc<Cell<u32>>) {
     let (breaks, came) = (Rc::new(Cell::new(Breaks::Nothing)), Rc::new(Cell::new(0)));
     let (now, count, own, to) = (breaks.clone(), came.clone(), sim.clone(), to.to_owned());
     let mut connections: Vec<Relayed> = Vec::new();
+    let mut away_until = Duration::ZERO;
     sim.add_actor(move || {
+        let time = own.now();
         while let Some(stream) = listener.accept().unwrap() {
             count.set(count.get() + 1);
+            if time < away_until {
+                continue;
+            }
             let server = Link::new(own.connect(&to, Duration::ZERO).unwrap());
-            connections.push(Relayed { worker: Link::new(stream), server, threads: 2 + count.get() % 2 });
+            connections.push(Relayed {
+                worker: Link::new(stream),
+                server,
+                threads: 2 + count.get() % 2,
+                waits: None,
+            });
         }
-        connections.retain_mut(|connection| connection.turn(now.get()).is_some());
+        let before = connections.len();
+        connections.retain_mut(|connection| connection.turn(now.get(), time).is_some());
+        if let (Breaks::Reports { away, .. }, true) = (now.get(), connections.len() < before) {
+            away_until = time + away;
+        }
     });
     (addr, breaks, came)
 }
@@ -218,4 +263,71 @@ fn a_server_that_is_back_in_time_is_waited_for() {
         sim.run(TIMEOUT);
         end.take().expect("the worker still waits").unwrap();
     }
+}
+
+/// Pushes while the relay reports waits. For `answered_after` nothing but reports comes; then the push is answered.
+fn push_during_reports(
+    reports: Breaks,
+    answered_after: Duration,
+) -> (Option<Result<(), WorkerError>>, String) {
+    let sim = Sim::new(1, Faults::none());
+    let (_, server) = start(&sim, "sim:0", &Store::memory(), 1);
+    let (addr, mode, _) = relay(&sim, &server);
+    let (to, during) = (addr.clone(), mode.clone());
+    let end = Rc::new(RefCell::new(None));
+    let (into, own) = (end.clone(), sim.clone());
+    let process = sim.spawn(move || {
+        let work = || {
+            let mut worker = Worker::connect(own.clone(), config(&to))?;
+            let table = worker.open_table(&schema("t", 1, 4))?;
+            during.set(reports);
+            worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0; 3])
+        };
+        *into.borrow_mut() = Some(work());
+    });
+    sim.run(answered_after);
+    assert!(end.borrow().as_ref().is_none_or(Result::is_err), "acknowledged by nobody");
+    mode.set(Breaks::Nothing);
+    sim.run(TIMEOUT * 2);
+    sim.kill(&process);
+    (end.take(), addr)
+}
+
+/// Once, each report began the patience anew.
+#[test]
+fn so_did_one_that_reports_a_wait_and_then_ends_each_link() {
+    for stands in [Duration::ZERO, Duration::from_millis(500)] {
+        let reports = Breaks::Reports { stands, away: Duration::ZERO };
+        let (end, addr) = push_during_reports(reports, TIMEOUT * 5);
+        let why = is_lost(end, &addr);
+        assert!(why.contains("it greets this worker, but completes no request"), "{why}");
+    }
+}
+
+#[test]
+fn a_server_that_reports_a_wait_for_long_is_waited_for() {
+    let reports = Breaks::Reports { stands: Duration::MAX / 2, away: Duration::ZERO };
+    push_during_reports(reports, TIMEOUT * 10).0.expect("the worker still waits").unwrap();
+}
+
+/// The time of the reports is no silence, so the server has the whole patience when its link is lost behind them.
+#[test]
+fn a_server_that_is_away_behind_its_reports_is_waited_for() {
+    let reports = Breaks::Reports { stands: TIMEOUT * 5, away: TIMEOUT / 2 };
+    push_during_reports(reports, TIMEOUT * 8).0.expect("the worker still waits").unwrap();
+}
+
+/// Links that stand for long are lost from time to time. Their short gaps do not add up.
+#[test]
+fn gaps_between_links_that_stood_for_long_do_not_add_up() {
+    let reports = Breaks::Reports { stands: REPORTS_STAND * 2, away: TIMEOUT / 2 };
+    push_during_reports(reports, REPORTS_STAND * 20).0.expect("the worker still waits").unwrap();
+}
+
+/// Such gaps do add up where links are lost soon: the server may be one that breaks each link.
+#[test]
+fn gaps_between_links_that_are_lost_soon_add_up() {
+    let reports = Breaks::Reports { stands: Duration::from_secs(2), away: TIMEOUT / 2 };
+    let (end, addr) = push_during_reports(reports, TIMEOUT * 20);
+    is_lost(end, &addr);
 }

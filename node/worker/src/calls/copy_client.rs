@@ -114,7 +114,7 @@ impl<N: Net> Worker<N> {
         let now = self.links.net.now();
         for number in 0..self.links.peers.len() {
             let Peer { link, health, requests, .. } = &self.links.peers[number];
-            let silent = now.saturating_sub(health.good_at.max(health.linked_at));
+            let silent = now.saturating_sub(health.worked_at().max(health.linked_at));
             if !self.links.peers[number].is_wanted() {
                 continue;
             }

@@ -135,10 +135,10 @@ pub(crate) fn check_wait<N: Net>(
 ) -> Result<(), WorkerError> {
     let patience = tables.patience(links.config.peer_timeout);
     let peer = &links.peers[number];
-    let waited = now.saturating_sub(peer.health.good_at);
+    let waited = now.saturating_sub(peer.health.worked_at());
     let silent = "it is connected but does not answer";
     let why = if peer.health.trouble.is_empty() { silent } else { &peer.health.trouble };
-    let since = peer.health.good_at + patience;
+    let since = peer.health.worked_at() + patience;
     let linked = peer.health.linked_at;
     let tries_again = match &peer.opening {
         Some(opening) => opening.begun > since,

@@ -182,6 +182,7 @@ impl<S: Stream> Peer<S> {
             counters.links_lost.add(1);
             counters.resends.add(self.requests.posted as u64);
         }
+        self.health.note_loss();
         (self.health.trouble, self.health.attempt_at) = (why, now);
         (self.steps.waits, self.steps.pushed) = (None, (0, 0));
         self.near.lose();

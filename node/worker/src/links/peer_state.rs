@@ -1,6 +1,6 @@
 //! The parts of a peer's state: its session, its clocks, the health of its link, and the numbers of its keysets.
 
-use crate::limits::BACKOFF;
+use crate::limits::{BACKOFF, REPORTS_STAND};
 use gannet_wire::limits::KEYSETS_MAX;
 use gannet_wire::messages::control::WaitsV2;
 use std::time::Duration;
@@ -35,8 +35,10 @@ pub(crate) struct PeerHealth {
     /// When the last reply came, or the first of the requests that wait was made.
     pub(crate) good_at: Duration,
     pub(crate) linked_at: Duration,
-    /// When it last replied, or reported whom a request waits for. Zero: never.
+    /// When it last replied, or its reports of waits had come over one link for [`REPORTS_STAND`]. Zero: never.
     pub(crate) heard_at: Duration,
+    /// When the first and the last report came of whom a request waits for, since the last reply over this link.
+    reports: Option<(Duration, Duration)>,
     /// When the server came back with another number of threads, for the first time since it was heard of. Thread 0 has
     /// it.
     pub(crate) other_threads_at: Option<Duration>,
@@ -60,6 +62,7 @@ impl PeerHealth {
             good_at: now,
             linked_at: now,
             heard_at: Duration::ZERO,
+            reports: None,
             other_threads_at: None,
             attempt_at: now,
             backoff: BACKOFF.0,
@@ -71,9 +74,37 @@ impl PeerHealth {
         }
     }
 
-    /// The peer is at work: it replied, or it reported whom a request waits for.
+    /// The peer has reported whom a request waits for: it is at work as long as this link stands. A link that stands
+    /// long shows that it is no server which reports a wait and then breaks each link.
     pub(crate) fn note_report(&mut self, now: Duration) {
-        (self.good_at, self.heard_at, self.wait_logged) = (now, now, false);
+        let first = self.reports.map_or(now, |(first, _)| first);
+        self.reports = Some((first, now));
+        self.wait_logged = false;
+        if now.saturating_sub(first) >= REPORTS_STAND {
+            (self.good_at, self.heard_at) = (now, now);
+        }
+    }
+
+    /// When the peer was last at work, as far as this worker knows.
+    pub(crate) fn worked_at(&self) -> Duration {
+        self.reports.map_or(self.good_at, |(_, last)| last.max(self.good_at))
+    }
+
+    /// The link is lost. The time between its reports is no silence of the peer; all other time since the last reply
+    /// stays silence.
+    pub(crate) fn note_loss(&mut self) {
+        if let Some((first, last)) = self.reports.take() {
+            self.good_at += last.saturating_sub(first.max(self.good_at));
+        }
+    }
+
+    /// The worker could hear nobody for this time.
+    pub(crate) fn excuse(&mut self, slept: Duration, now: Duration) {
+        let later = |at: Duration| now.min(at + slept);
+        (self.good_at, self.linked_at) = (later(self.good_at), later(self.linked_at));
+        self.heard_at = later(self.heard_at);
+        self.reports = self.reports.map(|(first, last)| (later(first), later(last)));
+        self.other_threads_at = self.other_threads_at.map(later);
     }
 
     /// The last link was made while requests waited, and it has answered none of them. A greeting alone is no progress.
@@ -83,7 +114,7 @@ impl PeerHealth {
 
     /// A reply has come.
     pub(crate) fn note_reply(&mut self, now: Duration) {
-        self.note_report(now);
+        (self.good_at, self.heard_at, self.reports, self.wait_logged) = (now, now, None, false);
         self.trouble.clear();
         self.refused_for_now = false;
         self.backoff = BACKOFF.0;

@@ -308,7 +308,7 @@ impl<N: Net> Links<N> {
             if !peer.is_wanted() {
                 continue;
             }
-            let silent = now.saturating_sub(peer.health.good_at.max(peer.health.linked_at));
+            let silent = now.saturating_sub(peer.health.worked_at().max(peer.health.linked_at));
             if peer.requests.queue.is_empty() && peer.link.is_some() {
                 if silent >= peer.requests.credit.ping_after.min(self.heartbeat_every(tables, number)) {
                     self.ping(number, now)?;
@@ -340,12 +340,7 @@ impl<N: Net> Links<N> {
     fn excuse_own_sleep(&mut self, now: Duration) {
         let slept = now.saturating_sub(std::mem::replace(&mut self.checked_at, now));
         if slept > OWN_SLEEP {
-            for peer in &mut self.peers {
-                peer.health.good_at = now.min(peer.health.good_at + slept);
-                peer.health.linked_at = now.min(peer.health.linked_at + slept);
-                peer.health.heard_at = now.min(peer.health.heard_at + slept);
-                peer.health.other_threads_at = peer.health.other_threads_at.map(|at| now.min(at + slept));
-            }
+            self.peers.iter_mut().for_each(|peer| peer.health.excuse(slept, now));
         }
     }
 
