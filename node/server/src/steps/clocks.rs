@@ -222,9 +222,13 @@ impl Clocks {
     }
 
     /// Fences a worker: the others go on without this incarnation and all before it. Returns `false` if a newer
-    /// incarnation has joined, or if the worker had left or was gone.
-    pub(crate) fn fence(&mut self, number: u32, incarnation: u64) -> bool {
+    /// incarnation has joined, or if the worker had left or was gone. A fence of another pusher is not about the worker
+    /// that has joined with this rank.
+    pub(crate) fn fence(&mut self, number: u32, pusher: u64, incarnation: u64) -> bool {
         let Some(rank) = self.ranks.get_mut(number as usize) else { return false };
+        if rank.incarnation > 0 && rank.pusher != pusher {
+            return false;
+        }
         rank.fenced = rank.fenced.max(incarnation);
         if rank.incarnation > incarnation {
             return false;

@@ -20,6 +20,7 @@ enum Event {
     End,
     Leave,
     Fence,
+    FenceOfAnother,
 }
 
 fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
@@ -29,6 +30,7 @@ fn events() -> impl Strategy<Value = Vec<(u32, Event)>> {
         2 => Just(Event::End),
         1 => Just(Event::Leave),
         1 => Just(Event::Fence),
+        1 => Just(Event::FenceOfAnother),
     ];
     prop::collection::vec((0u32..3, event), 0..80)
 }
@@ -94,7 +96,7 @@ impl ClocksModel {
     }
 
     fn fence(&mut self, rank: u32, one: &mut Plain) -> Result<(), TestCaseError> {
-        prop_assert_eq!(self.clocks.fence(rank, one.incarnation), one.counts);
+        prop_assert_eq!(self.clocks.fence(rank, u64::from(rank) + 1, one.incarnation), one.counts);
         (one.counts, one.here, one.fenced) = (false, false, one.incarnation);
         prop_assert!(!self.clocks.speaks(rank, one.session, one.incarnation));
         Ok(())
@@ -116,6 +118,10 @@ impl ClocksModel {
                 (one.counts, one.here, one.left) = (false, false, true);
             }
             Event::Fence => self.fence(rank, &mut one)?,
+            // A fence of a pusher that is not the one which has joined, however new its incarnation.
+            Event::FenceOfAnother if self.clocks.ranks[rank as usize].incarnation > 0 => {
+                prop_assert!(!self.clocks.fence(rank, 99, one.incarnation + 1));
+            }
             _ => {}
         }
         self.plain[rank as usize] = one;
@@ -173,7 +179,7 @@ fn a_group_is_over_when_nobody_is_here() {
     for rank in 0..2 {
         clocks.join(joiner(rank, 1, rank), None, 0).unwrap();
     }
-    assert!(clocks.fence(0, 1) && !clocks.fence(1, 0));
+    assert!(clocks.fence(0, 1, 1) && !clocks.fence(1, 2, 0));
     assert_eq!(clocks.behind().map(|behind| behind.rank), Some(1));
     assert!(!clocks.is_over(), "worker 1 is here");
     clocks.end(1);

@@ -164,7 +164,7 @@ pub(crate) fn fence_worker(
         let fenced = shards.fence_pusher(pusher, incarnation);
         fenced.map_err(|error| RequestFailure::Refused(Refusal::of_push(&error), error.to_string()))?;
     }
-    let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, incarnation));
+    let gone = table.group.as_mut().is_some_and(|group| group.clocks.fence(rank, pusher, incarnation));
     // Every thread of the server fences it. Only thread 0 logs that.
     if gone
         && tables.thread() == 0
