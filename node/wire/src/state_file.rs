@@ -106,9 +106,17 @@ impl StateFileError {
 
 /// What to do about an error of the system.
 pub fn system_remedy(error: &io::Error) -> &'static str {
-    use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory};
+    use io::ErrorKind::{
+        AlreadyExists, FileTooLarge, IsADirectory, NotADirectory, PermissionDenied, QuotaExceeded,
+        ReadOnlyFilesystem, StorageFull,
+    };
     match error.kind() {
         AlreadyExists | IsADirectory | NotADirectory => "something else has that name: move it away",
+        FileTooLarge => "raise the limit on the size of files (ulimit -f)",
+        StorageFull => "free some space",
+        QuotaExceeded => "free some space, or raise the user's quota",
+        PermissionDenied => "give the user of this process the right to write there",
+        ReadOnlyFilesystem => "mount that file system for writing, or name another folder",
         _ => "free some space, or check the folder's permissions",
     }
 }
