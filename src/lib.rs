@@ -236,7 +236,8 @@ pub mod runs {
         TableUse,
     };
     pub use gannet_worker::{
-        RunClient, RunOrders, RunRequest, RunSession, forget_run, known_runs, known_tables, server_of_run,
+        RunClient, RunOrders, RunRequest, RunSession, forget_clients, forget_run, known_runs, known_tables,
+        server_of_run,
     };
 }
 

@@ -1,4 +1,4 @@
-//! `gannet forget`: deletes a run that nobody trains.
+//! `gannet forget`: deletes a run that nobody trains, or makes room of clients that are gone.
 
 use crate::failure::{Failure, PEER};
 use crate::flags::ForgetArgs;
@@ -6,15 +6,47 @@ use crate::job::backups;
 use crate::report::words::counted;
 use crate::security;
 use gannet::backups::{CoordinatorError, Places, PlacesForgotten, forget_places, place_statuses};
-use gannet::runs::{Run, forget_run, known_runs, server_of_run};
+use gannet::runs::{Run, forget_clients, forget_run, known_runs, server_of_run};
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker, WorkerConfig};
 use std::time::Duration;
 
 /// Runs the command.
 pub fn run_forget(args: &ForgetArgs) -> Result<(), Failure> {
+    match &args.run {
+        Some(name) => forget_one_run(args, name),
+        None => forget_gone_clients(args),
+    }
+}
+
+/// Makes all servers forget clients that have had no session for a minute.
+fn forget_gone_clients(args: &ForgetArgs) -> Result<(), Failure> {
     let net = args.transport.transport.net(args.io);
-    let (name, coordinator) = (args.run.as_str(), args.coordinator.as_deref());
+    let secured = security::of_worker(net, &args.ps_hosts, &args.security, &args.tls_client)?;
+    let config = WorkerConfig {
+        token: secured.token,
+        peer_timeout: Duration::from_secs(args.peer_timeout),
+        ..WorkerConfig::reader(&args.ps_hosts)
+    };
+    let incarnation = Worker::<Transports>::allocate_incarnation(secured.net.clone(), &config)?;
+    let config = WorkerConfig { incarnation, ..config };
+    let (clients, pushers) = forget_clients(secured.net, &config).map_err(refused_for_now)?;
+    let clients = counted(clients, "client that had", "clients that had");
+    say!("{clients} no session for a minute: forgotten; the fullest shard still remembers {pushers} pushers");
+    Ok(())
+}
+
+/// A refusal of what the servers have been asked is an error of the command line.
+fn refused_for_now(error: WorkerError) -> Failure {
+    match error {
+        WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::input(text),
+        error => error.into(),
+    }
+}
+
+fn forget_one_run(args: &ForgetArgs, name: &str) -> Result<(), Failure> {
+    let net = args.transport.transport.net(args.io);
+    let coordinator = args.coordinator.as_deref();
     let mut hosts = args.ps_hosts.clone();
     if coordinator.is_some() {
         // The places of a job are in this order.
@@ -50,10 +82,7 @@ pub fn run_forget(args: &ForgetArgs) -> Result<(), Failure> {
     // Only a process with an incarnation may drop tables.
     let incarnation = Worker::<Transports>::allocate_incarnation(secured.net.clone(), &config)?;
     let config = WorkerConfig { incarnation, ..config };
-    let dropped = forget_run(secured.net, &config, name).map_err(|error| match error {
-        WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::input(text),
-        error => error.into(),
-    })?;
+    let dropped = forget_run(secured.net, &config, name).map_err(refused_for_now)?;
     let dropped = dropped.unwrap_or_default();
     let tables = counted(dropped.len() as u64, "table", "tables");
     say!("run {name} is forgotten: {tables} dropped");

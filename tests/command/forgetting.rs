@@ -23,7 +23,13 @@ fn no_command_deleted_a_run_and_its_name_stayed_for_good() {
     let object = ok(&format!("status {to} --json")).json();
     assert_eq!(object["tables"][0]["name"], "monday.lr", "{object}");
     assert!(object["tables"][0]["pushers"].as_u64().is_some_and(|pushers| pushers > 0), "{object}");
+    assert_eq!(object["tables"][0]["clients_gone"], 0, "{object}");
     refused(&train, &["run \"monday\" is finished"]);
+    refused(&format!("forget {to} --run monday --clients"), &["--run", "--clients"]);
+    let clients = ok(&format!("forget {to} --clients")).out;
+    let forgotten =
+        "0 clients that had no session for a minute: forgotten; the fullest shard still remembers ";
+    assert!(clients.starts_with(forgotten), "{clients}");
     refused(&format!("forget {to} --run tuesday"), &["know of no such run; they know of monday"]);
     let forget = format!("forget {to} --run monday");
     assert_eq!(ok(&forget).out, "run monday is forgotten: 1 table dropped\n");

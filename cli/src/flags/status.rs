@@ -49,8 +49,8 @@ pub struct StatusArgs {
 /// `gannet forget`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit codes: 0 the run is forgotten; 2 a bad flag, an unknown --run, or a worker of the run \
-lives; 3 a server or the coordinator could not be reached."
+    after_help = "Exit codes: 0 the run or the clients are forgotten; 2 a bad flag, an unknown --run, a worker of \
+the run lives, or a checkpoint is being written; 3 a server or the coordinator could not be reached."
 )]
 #[command(next_help_heading = "Job")]
 pub struct ForgetArgs {
@@ -58,8 +58,12 @@ pub struct ForgetArgs {
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required_unless_present = "coordinator")]
     pub ps_hosts: Vec<String>,
     /// The run. Its rows are deleted at all servers. Refused while a worker of the run lives.
-    #[arg(long, value_name = "NAME", required = true)]
-    pub run: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "clients")]
+    pub run: Option<String>,
+    /// Forget clients of gannet.connect that have had no session for a minute, in all tables, to make room for others.
+    /// No row is deleted. A forgotten client that comes back is refused.
+    #[arg(long, conflicts_with_all = ["run", "coordinator"])]
+    pub clients: bool,
     /// The coordinator of the job, if its servers have this flag. When no server of the run lives, only the coordinator
     /// forgets it. Data folders stay as they are.
     #[arg(long, value_name = "HOST:PORT")]

@@ -57,6 +57,7 @@ impl Answers {
         for table in self.of_all(servers).flat_map(|known| &known.tables) {
             let known = all.entry(&table.name).or_insert_with(|| table.clone());
             known.pushers = known.pushers.max(table.pushers);
+            known.clients_gone = known.clients_gone.max(table.clients_gone);
         }
         all.into_values().collect()
     }

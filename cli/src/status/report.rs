@@ -54,6 +54,13 @@ fn of_table(table: &TableUse) -> Numbers {
     of.show("name", table.name.as_str(), "  ");
     of.show("pushers", table.pushers, " of ");
     of.show("pushers_max", table.pushers_max, " pushers");
+    match table.clients_gone {
+        0 => of.add_all(json!({ "clients_gone": 0 })),
+        gone => {
+            of.words(", ");
+            of.show("clients_gone", gone, " of them clients that are gone (gannet forget --clients)");
+        }
+    }
     of
 }
 

@@ -58,7 +58,11 @@ pub const PUSHERS_KEPT: usize = 1024;
 /// A table with more than [`PUSHERS_KEPT`] pushers forgets clients that have been gone for this time.
 pub const CLIENT_FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
-/// Clients that a table forgets in a second.
+/// `gannet forget --clients` forgets clients that have been gone for this time. A client waits as long for a server
+/// that is away.
+pub const CLIENT_FORGOTTEN_ON_REQUEST_AFTER: Duration = Duration::from_secs(60);
+
+/// Clients that a table forgets in a second, or for one request.
 pub const CLIENTS_FORGOTTEN_AT_ONCE: usize = 256;
 
 /// Tables on a server thread. A power of two (tables/table_list.rs).

@@ -31,7 +31,7 @@ pub use clients::data_link::{DataLink, DataOffer, TextChunk};
 pub use clients::heartbeat::{FenceFn, Heartbeat};
 pub use clients::job_answer::JobAnswer;
 pub use clients::job_client::JobClient;
-pub use clients::known_runs::{forget_run, known_runs, known_tables, server_of_run};
+pub use clients::known_runs::{forget_clients, forget_run, known_runs, known_tables, server_of_run};
 pub use clients::remote_coordinator::RemoteCoordinator;
 pub use clients::run_client::RunClient;
 pub use clients::run_session::{RunOrders, RunRequest, RunSession};

@@ -91,14 +91,15 @@ impl Shards {
         all.into_values().collect()
     }
 
-    /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore. A shard that knows
-    /// a newer incarnation or a later push of the pusher does not change. [`Cursor`] has an example.
+    /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore, or the end of a push
+    /// whose pusher is gone. A shard that knows a newer incarnation or a later push of the pusher does not change. [`Cursor`] has an example.
     ///
     /// # Errors
     /// There is no space to remember the pusher.
     pub fn set_cursor(&mut self, cursor: &Cursor) -> Result<(), PushError> {
         let Cursor { pusher, incarnation, seq, closed } = *cursor;
-        for shard in &mut self.shards {
+        for at in 0..self.shards.len() {
+            let shard = &mut self.shards[at];
             let known = shard.pushers.find(pusher);
             let before = known.map(|i| PusherEntry::load(&shard.image, i));
             if before.is_some_and(|e| (e.incarnation, e.seq) > (incarnation, seq)) {
@@ -109,7 +110,7 @@ impl Shards {
             let flags = if closed { CLOSED } else { 0 };
             let entry =
                 PusherEntry { pusher, incarnation, seq, done: rows, rows, flags, ..PusherEntry::default() };
-            shard.apply(ShardCommand::Remember(entry))?;
+            self.apply_at(at, ShardCommand::Remember(entry))?;
             self.incarnations.raise(pusher, incarnation);
         }
         Ok(())

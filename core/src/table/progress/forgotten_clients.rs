@@ -23,6 +23,13 @@ impl Shards {
         self.shards.iter().map(|shard| shard.kept_pushers().count()).max().unwrap_or(0)
     }
 
+    /// How many clients without an index are closed or gone, in the shard here that has the most of them.
+    pub fn clients_gone(&self, is_gone: impl Fn(u64) -> bool) -> usize {
+        let may_go =
+            |entry: &PusherEntry| entry.client().is_some_and(|client| entry.is_closed() || is_gone(client));
+        self.shards.iter().map(|shard| shard.kept_pushers().filter(may_go).count()).max().unwrap_or(0)
+    }
+
     /// Whether a shard here must remember more pushers than this.
     pub fn has_more_pushers(&self, most: usize) -> bool {
         let has_more = |shard: &Shard| shard.pushers.len() > most && shard.kept_pushers().nth(most).is_some();

@@ -263,7 +263,7 @@ impl Registry {
             RunActionV1::Join(join) => return self.join(&name, incarnation, join, session, now, open),
             RunActionV1::Dropped { tables } => return self.dropped(&name, &tables),
             // The registry has no tables: who asks it is told so.
-            RunActionV1::Tables => return Ok(RunReplyV1::Tables { tables: Vec::new() }),
+            RunActionV1::TablesV2 => return Ok(RunReplyV1::TablesV2 { tables: Vec::new() }),
             RunActionV1::Forget => return self.forget(&name, now),
             RunActionV1::Withdraw { generation } => return self.withdraw(&name, generation, incarnation),
             RunActionV1::Look { tables } => {

@@ -14,7 +14,8 @@ use gannet_wire::frames::session::PingFrame;
 use gannet_wire::frames::subscriptions::SubscribeFrame;
 use gannet_wire::frames::sync::{AwaitFrame, FenceFrame, JoinFrame, LeaveFrame, TickFrame};
 use gannet_wire::frames::tables::{
-    ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
+    ClosePusherFrame, ConfirmFrame, DropTableFrame, ForgetClientsFrame, IdentifyFrame, OpenTableFrame,
+    StatusFrame,
 };
 use gannet_wire::frames::vectors::VectorFrame;
 use gannet_wire::refusal::Refusal;
@@ -45,6 +46,7 @@ pub(crate) enum RequestKind {
     Allocate,
     Run,
     DropTable,
+    ForgetClients,
     Subscribe,
     Cut,
     Await,
@@ -53,7 +55,7 @@ pub(crate) enum RequestKind {
 }
 
 impl RequestKind {
-    const NAMES: [&str; 25] = [
+    const NAMES: [&str; 26] = [
         "pull",
         "push",
         "scan",
@@ -75,6 +77,7 @@ impl RequestKind {
         "allocate",
         "run",
         "drop_table",
+        "forget_clients",
         "subscribe",
         "cut",
         "await",
@@ -106,6 +109,7 @@ impl RequestKind {
             AllocateFrame::KIND => RequestKind::Allocate,
             RunFrame::KIND => RequestKind::Run,
             DropTableFrame::KIND => RequestKind::DropTable,
+            ForgetClientsFrame::KIND => RequestKind::ForgetClients,
             SubscribeFrame::KIND => RequestKind::Subscribe,
             CutFrame::KIND => RequestKind::Cut,
             AwaitFrame::KIND => RequestKind::Await,

@@ -3,6 +3,7 @@
 
 use crate::limits::{ABSENCES_MAX, CUT_PUSHES_MAX};
 use crate::peers::pusher::Pusher;
+use gannet_core::CLIENTS;
 use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::messages::cuts::TornPushV1;
 use std::collections::HashMap;
@@ -61,11 +62,30 @@ impl Absences {
         *self.since.get_or_insert(clock)
     }
 
+    /// A start that never had a session here, behind one that had: a fence of that one. Returns the one that had.
+    pub(crate) fn start_before_fence(&self, start: Start) -> Start {
+        let had = |of: &Start| self.here.contains_key(of) || self.left.contains_key(of);
+        let before = (start.0, start.1.saturating_sub(1));
+        if !had(&start) && had(&before) { before } else { start }
+    }
+
     /// For how long this start of a pusher has had no session here. `None`: it has one.
     pub(crate) fn absence(&mut self, start: Start, clock: Duration) -> Option<Duration> {
         let since = self.wake(clock);
         let left = self.left.get(&start).copied().unwrap_or(since);
         (!self.here.contains_key(&start)).then(|| clock.saturating_sub(left))
+    }
+
+    /// The incarnations of a pusher that have a session here.
+    pub(crate) fn starts_here(&self, pusher: u64) -> impl Iterator<Item = u64> + '_ {
+        self.here.keys().filter(move |(of, _)| *of == pusher).map(|(_, incarnation)| *incarnation)
+    }
+
+    /// Whether a client without an index ([`gannet_core::CLIENTS`]) has had no session here for `least`.
+    pub(crate) fn is_client_gone(&self, client: u64, least: Duration, clock: Duration) -> bool {
+        let start = (CLIENTS + client, client);
+        let left = self.left.get(&start).copied().or(self.since).unwrap_or(clock);
+        !self.here.contains_key(&start) && clock.saturating_sub(left) >= least
     }
 
     /// For how long coordinators have found this push as it is.

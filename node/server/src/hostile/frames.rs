@@ -15,7 +15,8 @@ use gannet_wire::frames::session::{HelloFrame, KnockFrame, PingFrame, ProveFrame
 use gannet_wire::frames::subscriptions::SubscribeFrame;
 use gannet_wire::frames::sync::{AwaitFrame, FenceFrame, JoinFrame, LeaveFrame, TickFrame};
 use gannet_wire::frames::tables::{
-    ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
+    ClosePusherFrame, ConfirmFrame, DropTableFrame, ForgetClientsFrame, IdentifyFrame, OpenTableFrame,
+    StatusFrame,
 };
 use gannet_wire::frames::vectors::VectorFrame;
 use gannet_wire::frames::word::pair_of_words;
@@ -285,8 +286,15 @@ fn known_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
 
 /// Joins, ticks, fences and leaves, valid and invalid.
 fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8>) {
-    let kinds = [JoinFrame::KIND, TickFrame::KIND, AwaitFrame::KIND, FenceFrame::KIND, LeaveFrame::KIND];
-    let kind = kinds[choices.below(5) as usize];
+    let kinds = [
+        JoinFrame::KIND,
+        TickFrame::KIND,
+        AwaitFrame::KIND,
+        FenceFrame::KIND,
+        LeaveFrame::KIND,
+        ForgetClientsFrame::KIND,
+    ];
+    let kind = kinds[choices.below(6) as usize];
     let head = match kind {
         TickFrame::KIND => {
             TickFrame { table, clock: choices.below(5), skip: choices.below(2) == 1 }.encode(id)
@@ -296,6 +304,7 @@ fn keeping_step(choices: &mut Choices<'_>, id: u64, table: u32) -> (Head, Vec<u8
             FenceFrame { table, index, pusher, incarnation: choices.below(3) }.encode(id)
         }
         LeaveFrame::KIND => LeaveFrame { table }.encode(id),
+        ForgetClientsFrame::KIND => ForgetClientsFrame {}.encode(id),
         AwaitFrame::KIND => {
             let (rank, pusher) = (choices.below(4) as u32, choices.below(PUSHERS));
             let table = "x".repeat(choices.below(4) as usize);

@@ -95,7 +95,7 @@ pub(crate) fn run(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
                 RunActionV1::Withdraw { generation },
                 RunActionV1::JobV2 { generation, number: choices.below(3), unfenced: vec![incarnation; 3] },
                 RunActionV1::Forget,
-                RunActionV1::Tables,
+                RunActionV1::TablesV2,
                 RunActionV1::Fenced { generation, dead: incarnation },
                 RunActionV1::Leave { generation },
             ];

@@ -1,6 +1,6 @@
 //! Requests to the registry of runs, which thread 0 of a server with tables has.
 
-use crate::limits::STATUS_TABLES_MAX;
+use crate::limits::{CLIENT_FORGOTTEN_ON_REQUEST_AFTER, STATUS_TABLES_MAX};
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
 use crate::server_tables::ServerTables;
 use crate::tables::table::ServerTable;
@@ -46,7 +46,7 @@ pub(crate) fn answer_run_request(
     transmit.reserve(0).ok_or(Full)?;
     let report = report_of(&request);
     let reply = match request.what {
-        RunActionV1::Tables => Ok(RunReplyV1::Tables { tables: uses(tables) }),
+        RunActionV1::TablesV2 => Ok(RunReplyV1::TablesV2 { tables: uses(tables, now) }),
         _ => runs.answer(request, session, now, &tables.names()),
     };
     let mut reply = reply.map_err(|(refusal, text)| RequestFailure::Refused(refusal, text));
@@ -75,10 +75,13 @@ fn report_of(request: &RunRequestV1) -> Option<BeatReport> {
 }
 
 /// How full the open tables are.
-fn uses(tables: &ServerTables) -> Vec<TableUse> {
+fn uses(tables: &ServerTables, now: Duration) -> Vec<TableUse> {
+    let (absences, clock) = (&tables.checkpoints.cuts.absences, tables.detector.clock(now));
+    let is_gone = |client: u64| absences.is_client_gone(client, CLIENT_FORGOTTEN_ON_REQUEST_AFTER, clock);
     let of = |table: &ServerTable| TableUse {
         name: table.schema.name.clone(),
         pushers: table.shards.as_ref().map_or(0, Shards::pushers_known) as u32,
+        clients_gone: table.shards.as_ref().map_or(0, |shards| shards.clients_gone(is_gone)) as u32,
         pushers_max: gannet_core::limits::PUSHERS_MAX as u32,
     };
     let open = tables.all.iter().filter(|table| !table.schema.name.is_empty());

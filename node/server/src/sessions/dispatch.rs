@@ -6,6 +6,7 @@ use crate::peers::outcome::{BulkReply, RequestFailure, RequestOutcome, refuse};
 use crate::replication::hold::HeldAcks;
 use crate::requests::coordination::answer_coordinate;
 use crate::requests::copies::answer_copies;
+use crate::requests::cuts::absent::answer_forget_clients;
 use crate::requests::cuts::protocol::answer_cut;
 use crate::requests::states::{must_be_asked, must_be_scheduler};
 use crate::requests::steps::awaited::answer_await;
@@ -30,7 +31,8 @@ use gannet_wire::frames::session::{PingFrame, PongFrame};
 use gannet_wire::frames::subscriptions::SubscribeFrame;
 use gannet_wire::frames::sync::{AwaitFrame, FenceFrame, JoinFrame, LeaveFrame, TickFrame};
 use gannet_wire::frames::tables::{
-    ClosePusherFrame, ConfirmFrame, DropTableFrame, IdentifyFrame, OpenTableFrame, StatusFrame,
+    ClosePusherFrame, ConfirmFrame, DropTableFrame, ForgetClientsFrame, IdentifyFrame, OpenTableFrame,
+    StatusFrame,
 };
 use gannet_wire::frames::vectors::VectorFrame;
 use gannet_wire::refusal::Refusal;
@@ -70,6 +72,7 @@ impl RequestHandler<'_, '_> {
             TickFrame::KIND => tick(tables, frame, pusher),
             FenceFrame::KIND => fence(tables, frame, now),
             LeaveFrame::KIND => leave(tables, frame, pusher),
+            ForgetClientsFrame::KIND => answer_forget_clients(tables, frame, pusher, now),
             PingFrame::KIND => PingFrame::decode(&frame.head)
                 .map(|PingFrame {}| BulkReply::Now(PongFrame {}.encode(id)))
                 .map_err(RequestFailure::from),

@@ -5,11 +5,11 @@ use crate::model;
 use crate::stepping::Seed;
 
 use gannet_core::{CLIENTS, Read, Store, Write};
-use gannet_server::limits::{CLIENT_FORGOTTEN_AFTER, PUSHERS_KEPT};
+use gannet_server::limits::{CLIENT_FORGOTTEN_AFTER, CLIENT_FORGOTTEN_ON_REQUEST_AFTER, PUSHERS_KEPT};
 use gannet_sim::{Faults, Sim};
 use gannet_transport::Net;
 use gannet_wire::Refusal;
-use gannet_worker::{Worker, WorkerConfig, WorkerError, known_tables};
+use gannet_worker::{Worker, WorkerConfig, WorkerError, forget_clients, known_tables};
 use model::{schema, start};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,4 +84,52 @@ fn killed_clients_stayed_in_a_table_for_good() {
     let mut sums = [0.0; KEYS.len()];
     new.pull(table, &KEYS, Read::Weights, &mut sums).unwrap();
     assert_eq!(sums, [many as f32 + 1.0; KEYS.len()]);
+}
+
+/// Once a table was full of clients that had just been killed, and nobody could make room before ten minutes had passed.
+#[test]
+fn no_command_made_room_of_killed_clients() {
+    for seed in 0..3 {
+        let _seed = Seed::begin(seed);
+        let sim = Sim::new(seed, Faults::none());
+        let servers: Vec<String> =
+            (0..1 + seed % 2).map(|_| start(&sim, "sim:0", &Store::memory(), 1 + seed as usize).1).collect();
+        let of =
+            |number: u64| Worker::connect(sim.clone(), WorkerConfig::new(&servers, CLIENTS + number, number));
+        let config = WorkerConfig { incarnation: 1 << 40, ..WorkerConfig::reader(&servers) };
+        let use_of = || known_tables(sim.clone(), &config).unwrap()[0].clone();
+        let mut alive = of(7).unwrap();
+        push(&mut alive, 1).unwrap();
+        for number in (1..=40).filter(|number| *number != 7) {
+            push(&mut of(number).unwrap(), 1).unwrap();
+        }
+        // A client that has just lost its session may come back.
+        let (clients, pushers) = forget_clients(sim.clone(), &config).unwrap();
+        assert_eq!((clients, pushers), (0, 40), "seed {seed}");
+        assert_eq!((use_of().pushers, use_of().clients_gone), (40, 0));
+        let until = sim.now() + CLIENT_FORGOTTEN_ON_REQUEST_AFTER + Duration::from_secs(5);
+        while sim.now() < until {
+            sim.run(Duration::from_secs(5));
+            alive.poll().unwrap();
+        }
+        let mut late = of(41).unwrap();
+        push(&mut late, 1).unwrap();
+        drop(late);
+        assert_eq!((use_of().pushers, use_of().clients_gone), (41, 39));
+        // Of the three that stay, one says which clients are forgotten.
+        assert_eq!(forget_clients(sim.clone(), &config).unwrap(), (39, 3), "seed {seed}");
+        assert_eq!((use_of().pushers, use_of().clients_gone), (3, 0));
+        // No push of a forgotten client is applied again; those that are known have theirs once.
+        for (number, seq) in [(1, 1), (40, 1), (40, 2)] {
+            let refused = push(&mut of(number).unwrap(), seq).unwrap_err();
+            let fenced = matches!(refused, WorkerError::Refused { refusal: Refusal::Fenced, .. });
+            assert!(fenced, "client {number}: {refused}");
+        }
+        push(&mut of(7).unwrap(), 1).unwrap();
+        push(&mut of(41).unwrap(), 1).unwrap();
+        let table = alive.open_table(&schema("t", 1, 4)).unwrap();
+        let mut sums = [0.0; KEYS.len()];
+        alive.pull(table, &KEYS, Read::Weights, &mut sums).unwrap();
+        assert_eq!(sums, [41.0; KEYS.len()], "seed {seed}");
+    }
 }

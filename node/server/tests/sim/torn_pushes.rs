@@ -11,9 +11,11 @@ use gannet_server::{LocalServer, ServerConfig};
 use gannet_sim::{Faults, Sim, SimProcess};
 use gannet_transport::{Net, Poll, Prng};
 use gannet_wire::limits::WORKER_TIMEOUT;
+use gannet_wire::share_pushers::share_pusher;
 use gannet_wire::{Merge, StepReduce, SyncConfig, SyncMode};
 use gannet_worker::{
-    CheckpointOptions, SavedCheckpoint, TableId, Worker, WorkerConfig, WorkerError, save_checkpoint,
+    CheckpointOptions, SavedCheckpoint, SharePlace, TableId, Worker, WorkerConfig, WorkerError,
+    save_checkpoint,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,8 +47,10 @@ fn keys() -> Vec<u64> {
 enum Pusher {
     /// A client without a rank.
     Client,
-    /// Worker 0 of two that keep step, or of two that do not and have fixed shares.
+    /// Worker 0 of two that keep step, or of two that do not.
     Rank(SyncMode),
+    /// As `Rank`, with a fixed share of the data: its pushes are named by the batches of the share.
+    Share(SyncMode),
 }
 
 impl Pusher {
@@ -61,7 +65,7 @@ impl Pusher {
     }
 
     fn member(self, rank: u32) -> Option<SyncConfig> {
-        let Pusher::Rank(mode) = self else { return None };
+        let (Pusher::Rank(mode) | Pusher::Share(mode)) = self else { return None };
         Some(SyncConfig { worker_timeout: TIMEOUT, ..member(rank, 2, mode) })
     }
 }
@@ -70,16 +74,19 @@ impl Pusher {
 struct Begun {
     worker: Worker<Sim>,
     table: TableId,
+    share: Option<SharePlace>,
 }
 
 impl Begun {
-    fn new(sim: Sim, config: WorkerConfig, member: Option<SyncConfig>) -> Result<Begun, WorkerError> {
+    fn new(sim: Sim, config: WorkerConfig, pusher: Pusher, rank: u32) -> Result<Begun, WorkerError> {
         let mut worker = Worker::connect(sim, config)?;
         let table = worker.open_table(&table())?;
-        if let Some(member) = member {
+        if let Some(member) = pusher.member(rank) {
             worker.join(table, member)?;
         }
-        Ok(Begun { worker, table })
+        let has_share = rank == 0 && matches!(pusher, Pusher::Share(_));
+        let share = has_share.then(|| worker.begin_share(&[table], true)).transpose()?;
+        Ok(Begun { worker, table, share })
     }
 
     /// Pushes 1 to a float of all keys.
@@ -87,7 +94,8 @@ impl Begun {
         let cut = Arc::new(self.worker.cut(self.table, &keys()));
         let mut ones = vec![0.0; cut.keys().len() * 2];
         ones.chunks_mut(2).for_each(|row| row[float] = 1.0);
-        let push = self.worker.begin_push(self.table, cut, Write::Gradient, ones, None, seq)?;
+        let named = (seq, self.share.map(|share| share.name(seq)));
+        let push = self.worker.begin_push_named(self.table, cut, Write::Gradient, ones, None, named)?;
         if self.worker.clock(self.table).is_some() {
             self.worker.tick(self.table)?;
         }
@@ -143,11 +151,10 @@ impl World {
     fn start_pushers(&mut self, seed: u64) {
         let pause = |of: &Sim| of.poll().unwrap().wait(SECOND / 20, &mut Vec::new()).unwrap();
         let hosts = HOSTS.map(|name| with_own_clock(&self.sim, name, seed));
-        let (config, member, begun) =
-            (self.config(self.pusher.name()), self.pusher.member(0), self.begun.clone());
+        let (config, pusher, begun) = (self.config(self.pusher.name()), self.pusher, self.begun.clone());
         let (own, over, refused) = (hosts[0].clone(), self.over.clone(), self.refused.clone());
         self.processes.push(self.sim.spawn(move || {
-            let mut of = Begun::new(own.clone(), config, member).unwrap();
+            let mut of = Begun::new(own.clone(), config, pusher, 0).unwrap();
             while !over.get() {
                 begun.set(begun.get() + 1);
                 if let Err(error) = of.push(0, begun.get()) {
@@ -157,10 +164,12 @@ impl World {
                 pause(&own);
             }
         }));
-        let Some(member) = self.pusher.member(1) else { return };
+        if self.pusher == Pusher::Client {
+            return;
+        }
         let (own, config) = (hosts[1].clone(), self.config((2, 7)));
         self.processes.push(self.sim.spawn(move || {
-            let mut of = Begun::new(own.clone(), config, Some(member)).unwrap();
+            let mut of = Begun::new(own.clone(), config, pusher, 1).unwrap();
             for seq in 1.. {
                 of.push(1, seq).unwrap();
                 pause(&own);
@@ -242,12 +251,17 @@ impl World {
     }
 }
 
-/// Of all modes.
-const PUSHERS: [Pusher; 4] = [
+const BSP: SyncMode = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });
+
+/// Who dies: in all modes.
+const PUSHERS: [Pusher; 7] = [
     Pusher::Client,
     Pusher::Rank(SyncMode::Asp),
     Pusher::Rank(SyncMode::Ssp(3)),
-    Pusher::Rank(SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum })),
+    Pusher::Share(SyncMode::Asp),
+    Pusher::Share(SyncMode::Ssp(3)),
+    Pusher::Rank(BSP),
+    Pusher::Share(BSP),
 ];
 
 /// A torn push, of which a server lacks everything and another one has its part. It is time to give the pusher up.
@@ -275,7 +289,9 @@ fn saver_dies(pusher: Pusher) {
         world.save_over(net.clone()).unwrap().unwrap();
         u64::MAX - net.left()
     };
-    for wait in waits.saturating_sub(80)..waits {
+    // Those of a share take the same steps: every third one is enough.
+    let every = if matches!(pusher, Pusher::Share(_)) { 3 } else { 1 };
+    for wait in (waits.saturating_sub(80)..waits).step_by(every) {
         let (lacking, is_first) = (wait as usize % 2, wait % 4 < 2);
         let world = torn(pusher, lacking, is_first);
         let _ = world.save_over(Mortal::losing(&world.sim, wait, &world.servers[lacking]));
@@ -293,13 +309,39 @@ fn a_client_that_was_given_up_on_some_servers_pushed_on_at_the_others() {
 #[test]
 fn so_did_a_worker_with_a_fixed_share() {
     saver_dies(Pusher::Rank(SyncMode::Asp));
+    saver_dies(Pusher::Share(SyncMode::Asp));
+}
+
+/// A job with --tasks off and --allow-missing-workers saved no checkpoint after a worker had been killed in a push.
+#[test]
+fn a_worker_that_was_killed_in_the_middle_of_a_batch_of_its_share_ended_checkpoints_for_good() {
+    for mode in [SyncMode::Asp, SyncMode::Ssp(3), BSP] {
+        for (lacking, is_first) in [(0, false), (1, false), (0, true), (1, true)] {
+            let what = format!("{mode:?}, server {lacking} lacks the push, first: {is_first}");
+            let world = torn(Pusher::Share(mode), lacking, is_first);
+            let batch = world.begun.get();
+            let saved = world.save().unwrap_or_else(|error| panic!("{what}: {error}"));
+            let cursors = &saved.manifest.tables[0].cursors;
+            let share = cursors.iter().find(|cursor| cursor.pusher == share_pusher(1)).unwrap();
+            assert_eq!((share.incarnation, share.seq, share.closed), (5, batch, false), "{what}");
+            let before = world.rows();
+            world.check_late(&what, &before);
+            // The worker comes again, and goes on behind the batch that was torn.
+            let mut again = Begun::new(world.sim.clone(), world.config((1, 9)), world.pusher, 0).unwrap();
+            assert_eq!(again.share.unwrap().batches(), batch, "{what}");
+            again.push(0, 1).unwrap();
+            let one_more: BTreeMap<u64, f32> =
+                before.iter().map(|(key, count)| (*key, count + 1.0)).collect();
+            assert_eq!(world.rows(), one_more, "{what}");
+        }
+    }
 }
 
 /// Pushers are killed at any time, links are slow, and who saves may die at any time.
 #[test]
 fn a_torn_push_has_one_outcome_whoever_dies() {
     let (mut torn, mut died) = (0, 0);
-    for seed in seeds_from(5_000, 12) {
+    for seed in seeds_from(5_000, 14) {
         let _seed = Seed::begin(seed);
         let (mut prng, pusher) = (Prng::new(seed ^ 0x7024), PUSHERS[seed as usize % PUSHERS.len()]);
         let servers = 1 + prng.below(2) as usize;

@@ -48,6 +48,15 @@ frames! {
 
     /// The answer to a drop table request.
     62 TableDroppedFrame "table dropped" ToWorker "-" {}
+
+    /// Clients without an index that have had no session for a minute make room for others.
+    /// The server forgets some of them in each table of this thread. Refused with 2, 3, 6, 11.
+    77 ForgetClientsFrame "forget clients" ToServer "-" {}
+
+    /// The answer to a forget clients request.
+    78 ClientsForgottenFrame "clients forgotten" ToWorker "-" {
+        W0 "clients; pushers": /** Forgotten in the table that had the most. */ clients: u32, /** That the fullest shard still remembers. */ pushers: u32;
+    }
 }
 
 frame_rows!(
@@ -63,4 +72,6 @@ frame_rows!(
     ConfirmedFrame,
     DropTableFrame,
     TableDroppedFrame,
+    ForgetClientsFrame,
+    ClientsForgottenFrame,
 );

@@ -30,8 +30,9 @@ pub enum CutActionV1 {
     End,
     /// Which of these pushes have a pusher that is gone, or stands still?
     Torn { pushes: Vec<TornPushV1> },
-    /// Fence these pushers in all tables of the cut: they are gone in the middle of a push.
-    GiveUp { pushers: Vec<CutPusherV1> },
+    /// Fence these pushers in all tables of the cut: they are gone in the middle of a push. Note these pushes of their
+    /// fixed shares as ended.
+    GiveUp { pushers: Vec<CutPusherV1>, ended: Vec<PushLimitV1> },
     /// A part of a request that is too long for a frame, of which so many bytes are left. The last part is answered as
     /// the request.
     Part { bytes: Vec<u8>, left: u64 },

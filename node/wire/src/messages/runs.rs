@@ -201,7 +201,7 @@ pub enum RunActionV1 {
     /// The run is to be forgotten: asked until no table is left to drop.
     Forget,
     /// Asks which tables the server has, and how full they are.
-    Tables,
+    TablesV2,
     /// Every owner of shards refuses this dead incarnation.
     Fenced {
         generation: u32,
@@ -276,7 +276,7 @@ pub enum RunReplyV1 {
     Forgets {
         to_drop: Vec<String>,
     },
-    Tables {
+    TablesV2 {
         tables: Vec<TableUse>,
     },
 }
@@ -299,6 +299,9 @@ pub struct TableUse {
     pub name: String,
     /// The pushers that the fullest shard of thread 0 remembers: workers, clients and splits of the data.
     pub pushers: u32,
+    /// The clients without an index among the pushers of a shard that are closed, or have had no session for a minute.
+    /// `gannet forget --clients` makes room of them.
+    pub clients_gone: u32,
     /// How many pushers a shard can remember.
     pub pushers_max: u32,
 }

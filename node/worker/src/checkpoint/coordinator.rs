@@ -259,7 +259,7 @@ fn freeze_servers<N: Net>(
             if pushers.is_empty() {
                 return Ok(replies);
             }
-            cut_step(worker, cut, &CutActionV1::GiveUp { pushers })?;
+            cut_step(worker, cut, &CutActionV1::GiveUp { pushers, ended: Vec::new() })?;
         }
         if net.now() >= until {
             return Err(WorkerError::Cut(format!(

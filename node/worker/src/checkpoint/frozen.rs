@@ -2,9 +2,17 @@
 
 use crate::checkpoint::options::unexpected;
 use crate::error::WorkerError;
-use gannet_core::{DATA_PUSHERS, PushProgress};
+use gannet_core::{DATA_PUSHERS, PushProgress, pusher_in_words};
 use gannet_wire::messages::cuts::*;
+use gannet_wire::share_pushers::worker_of_share;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A push that is not complete, and the start of the worker that sends it.
+pub(crate) struct TornPush {
+    pub(crate) push: PushLimitV1,
+    /// The same push, under the worker's own name.
+    pub(crate) sender: TornPushV1,
+}
 
 /// What all threads have while they hold pushes back.
 #[derive(Default, PartialEq)]
@@ -87,27 +95,54 @@ impl Frozen {
         unfinished.chain(self.lacking.iter().map(|limit| limit.pusher)).collect()
     }
 
-    /// The pushes of workers that are not complete on all their shards.
-    pub(crate) fn torn(&self) -> Vec<TornPushV1> {
-        let is_torn = |of: &(&(String, u64), &PushProgress)| of.0.1 < DATA_PUSHERS && !of.1.is_whole();
-        let push = |((table, _), push): (&(String, u64), &PushProgress)| {
-            let PushProgress { pusher, incarnation, seq, done, unfinished, .. } = *push;
-            TornPushV1 { table: table.clone(), pusher, incarnation, seq, done, unfinished }
+    /// The pushes that are not complete on all their shards, or that some tables of their batch lack, with the starts of
+    /// the workers that send them. A split of the data is left out: another worker trains it again.
+    pub(crate) fn torn(&self) -> Vec<TornPush> {
+        let is_torn = |of: &&PushProgress| !of.is_whole();
+        let limit = |(table, _): &(String, u64), push: &PushProgress| PushLimitV1 {
+            table: table.clone(),
+            pusher: push.pusher,
+            incarnation: push.incarnation,
+            seq: push.seq,
         };
-        self.pushes.iter().filter(is_torn).map(push).collect()
+        let parts = self.pushes.iter().filter(|(_, push)| is_torn(push));
+        let parts = parts.map(|(of, push)| (limit(of, push), push.done, push.unfinished));
+        let lacking = self.lacking.iter().map(|limit| (limit.clone(), 0, false));
+        parts
+            .chain(lacking)
+            .filter_map(|(push, done, unfinished)| self.torn_push(push, done, unfinished))
+            .collect()
+    }
+
+    fn torn_push(&self, push: PushLimitV1, done: u64, unfinished: bool) -> Option<TornPush> {
+        let (pusher, incarnation) = match worker_of_share(push.pusher) {
+            Some(worker) => (worker, self.start_of(worker, push.incarnation)),
+            None if push.pusher < DATA_PUSHERS => (push.pusher, push.incarnation),
+            None => return None,
+        };
+        let table = push.table.clone();
+        let sender = TornPushV1 { table, pusher, incarnation, seq: push.seq, done, unfinished };
+        Some(TornPush { push, sender })
+    }
+
+    /// The newest start of a worker that a shard knows. Its share may be named by an earlier one: before the servers took
+    /// their rows from a checkpoint.
+    fn start_of(&self, worker: u64, share: u64) -> u64 {
+        let known = self.pushes.values().filter(|push| push.pusher == worker).map(|push| push.incarnation);
+        known.fold(share, u64::max)
     }
 
     /// A push or step that is not whole, in words.
     pub(crate) fn missing(&self) -> String {
         if let Some(((table, _), push)) = self.pushes.iter().find(|(_, push)| !push.is_whole()) {
-            let who = gannet_core::pusher_in_words(push.pusher);
+            let who = sender_in_words(push.pusher);
             return format!("push {} of {who} to table {table:?}", push.seq);
         }
         if let Some(PushLimitV1 { table, pusher, seq, .. }) = self.lacking.first() {
-            return format!("push {seq} of {} to table {table:?}", gannet_core::pusher_in_words(*pusher));
+            return format!("push {seq} of {} to table {table:?}", sender_in_words(*pusher));
         }
         if let Some(PushLimitV1 { table, pusher, seq, .. }) = self.held_before_last().next() {
-            return format!("push {seq} of {} to table {table:?}", gannet_core::pusher_in_words(pusher));
+            return format!("push {seq} of {} to table {table:?}", sender_in_words(pusher));
         }
         let step =
             self.steps.iter().find(|(table, (low, high))| low != high || self.without_steps.contains(*table));
@@ -134,6 +169,14 @@ impl Frozen {
         };
         let limits = unfinished.map(push).chain(self.lacking.iter().cloned()).chain(self.held_before_last());
         (limits.collect(), self.steps.iter().map(step).collect())
+    }
+}
+
+/// Whose pushes these are, in words.
+fn sender_in_words(pusher: u64) -> String {
+    match worker_of_share(pusher) {
+        Some(worker) => format!("the fixed share of {}", pusher_in_words(worker)),
+        None => pusher_in_words(pusher),
     }
 }
 

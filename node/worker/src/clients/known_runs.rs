@@ -5,8 +5,11 @@ use crate::clients::run_session::{ask_registry, drop_everywhere, look_for_run, n
 use crate::config::registrars::{of_registry, registrars};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
+use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::worker::Worker;
 use gannet_transport::Net;
+use gannet_wire::frames::declare::{FrameError, FrameKind};
+use gannet_wire::frames::tables::{ClientsForgottenFrame, ForgetClientsFrame};
 use gannet_wire::messages::member::WorkerIncarnation;
 use gannet_wire::messages::runs::{Run, RunActionV1, RunReplyV1, RunRequestV1, TableUse};
 use std::collections::BTreeMap;
@@ -21,14 +24,15 @@ pub fn known_tables<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<TableUs
     for server in registrars(config) {
         let mut worker = Worker::connect(net.clone(), of_registry(config, server))?;
         let incarnation = WorkerIncarnation { rank: u32::MAX, incarnation: 0 };
-        let ask = RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::Tables };
+        let ask = RunRequestV1 { name: String::new(), incarnation, what: RunActionV1::TablesV2 };
         let tables = match ask_registry(&mut worker, &ask)? {
-            RunReplyV1::Tables { tables } => tables,
+            RunReplyV1::TablesV2 { tables } => tables,
             other => return Err(not_of_a_run(&worker, &other)),
         };
         for table in tables {
             let known = all.entry(table.name.clone()).or_insert_with(|| table.clone());
             known.pushers = known.pushers.max(table.pushers);
+            known.clients_gone = known.clients_gone.max(table.clients_gone);
         }
     }
     Ok(all.into_values().collect())
@@ -53,6 +57,42 @@ pub fn known_runs<N: Net>(net: N, config: &WorkerConfig) -> Result<Vec<Run>, Wor
     }
     all.sort_by(|a: &Run, b: &Run| a.name.cmp(&b.name));
     Ok(all)
+}
+
+/// Makes all servers of `config` forget clients without an index that have had no session for a minute, in all
+/// tables: [`gannet_core::limits::PUSHERS_MAX`] pushers are remembered by a shard, and a killed client does not come
+/// back. A forgotten client that does is refused. Returns how many were forgotten in the table that had the most,
+/// and how many pushers the fullest shard still remembers.
+///
+/// ```
+/// # use gannet_server::{Server, ServerConfig};
+/// # use gannet_worker::{WorkerConfig, forget_clients};
+/// # use gannet_transport::multi::Transports;
+/// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+/// let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+/// assert_eq!(forget_clients(Transports::new(), &config)?, (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// A server is lost, is older than this program, or is writing a checkpoint.
+pub fn forget_clients<N: Net>(net: N, config: &WorkerConfig) -> Result<(u64, u64), WorkerError> {
+    let mut worker = Worker::connect(net, WorkerConfig { one_thread: false, ..config.clone() })?;
+    let mut all = 0;
+    loop {
+        let replies = worker.ask(&ControlRequest::new(&ForgetClientsFrame {}), Recipients::All)?;
+        let (mut forgotten, mut pushers) = (0, 0);
+        for ControlReply { link, head, .. } in &replies {
+            let nonsense = |error: FrameError| worker.links.nonsense(*link, error.to_string());
+            let answer = ClientsForgottenFrame::decode(head).map_err(nonsense)?;
+            forgotten = forgotten.max(u64::from(answer.clients));
+            pushers = pushers.max(u64::from(answer.pushers));
+        }
+        all += forgotten;
+        if forgotten == 0 {
+            return Ok((all, pushers));
+        }
+    }
 }
 
 /// Deletes a run of which no worker is alive: drops its tables at all servers of `config`, and makes the servers

@@ -8,7 +8,7 @@ use crate::limits::CUT_PUSHES_MAX;
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
 use crate::peers::pusher::{Pusher, is_data};
 use crate::places::states::{RunStates, states_of_run};
-use crate::requests::cuts::absent::{give_up, gone};
+use crate::requests::cuts::absent::{end_pushes, give_up, gone};
 use crate::requests::cuts::tables::{cut_pushes, cut_steps, cut_tables, positions_of_bases};
 use crate::requests::steps::pushes::settle;
 use crate::server_tables::ServerTables;
@@ -78,8 +78,9 @@ pub(crate) fn answer_cut(
             CutReplyV1::Done
         }
         CutActionV1::Torn { pushes } => CutReplyV1::Gone { pushers: gone(tables, &pushes, now) },
-        CutActionV1::GiveUp { pushers } => {
+        CutActionV1::GiveUp { pushers, ended } => {
             give_up(tables, &pushers, now)?;
+            end_pushes(tables, &ended)?;
             CutReplyV1::Done
         }
         CutActionV1::Part { .. } | CutActionV1::More => {
