@@ -31,6 +31,10 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// After so many questions without progress it lets in the pushes that wait: a push that it needs may be behind them.
 const QUESTIONS_MAX: u32 = 20;
 
+/// It asks whether the pushers of incomplete pushes are gone when nothing more of these pushes has come for this part of
+/// the time for which pushes may be held back.
+const STANDSTILL: u32 = 4;
+
 /// Before it tries again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
@@ -252,6 +256,7 @@ fn freeze_servers<N: Net>(
     let until = net.now() + limit;
     let mut replies = cut_step(worker, cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
     let (mut asked, mut before, mut fenced) = (0, None, BTreeSet::new());
+    let (mut torn, mut torn_since) = (Vec::new(), net.now());
     loop {
         let state = Frozen::of(&replies, &options.batch_tables)?;
         if state.is_whole() {
@@ -275,7 +280,14 @@ fn freeze_servers<N: Net>(
         if asked >= QUESTIONS_MAX {
             pushes.extend(state.held.iter().cloned());
             asked = 0;
-            give_up_gone(worker, cut, state.torn())?;
+        }
+        // Live workers may make steps meanwhile, so the state may change without end.
+        let last = std::mem::replace(&mut torn, state.torn());
+        if torn != last {
+            torn_since = net.now();
+        } else if net.now() >= torn_since + limit / STANDSTILL {
+            give_up_gone(worker, cut, torn.clone())?;
+            torn_since = net.now();
         }
         let (closes, over) = (state.closes(), state.over());
         before = Some(state);

@@ -8,6 +8,7 @@ use gannet_wire::share_pushers::worker_of_share;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A push that is not complete, and the start of the worker that sends it.
+#[derive(Clone, PartialEq)]
 pub(crate) struct TornPush {
     pub(crate) push: PushLimitV1,
     /// The same push, under the worker's own name.
