@@ -18,7 +18,7 @@ use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
-use gannet::table::TableId;
+use gannet::table::{Admission, TableId};
 use gannet::train::{Data, Options, Share};
 use gannet::{Schema, Transports, Worker};
 use serde_json::Value;
@@ -202,8 +202,10 @@ impl<'a> JobWorker<'a> {
         // The last checkpoint says that the run is finished.
         CheckpointSaver::end(saver, stopped);
         trained.ended()?;
-        if let Some(bad_lines) = bad_lines.filter(|_| !scheduled && account.batches_before == 0) {
-            learned_something(examples, bad_lines)?;
+        if account.batches_before == 0 {
+            let has_all_rows = args.admission.admission() == Admission::All;
+            let is_whole = self.is_chief && rows == 0 && has_all_rows;
+            learned_something(examples, bad_lines.filter(|_| is_whole || !scheduled), is_whole)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
     }
