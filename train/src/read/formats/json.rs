@@ -353,8 +353,8 @@ pub(crate) fn walk_object(
     }
 }
 
-/// Refuses a text that is nested so deeply that the parser would overflow its stack: it calls itself for each object and
-/// list inside another.
+/// Refuses a text that is nested so deeply that the parser would overflow its stack: it calls itself for each object
+/// and list that is inside another.
 fn check_nested(text: &[u8]) -> Result<(), String> {
     // `[` and `{` differ in one bit. Most lines have few of them.
     let opened = text.iter().filter(|&&byte| byte | 0x20 == b'{').count();

@@ -3,12 +3,11 @@
 use super::run::{Case, Count, Error, Rows, text, with};
 
 pub fn cases() -> Vec<Case> {
-    let wide = |cells: usize| (0..cells).map(|at| format!("c{at}")).collect::<Vec<_>>().join(",");
-    let row = |cells: usize| vec!["x"; cells].join(",");
-    let huge = "x".repeat(8 << 20);
-    let mut cases = quotes();
-    cases.extend(numbers());
-    cases.extend([
+    [quotes(), numbers(), forms(), records(), labels(), delimiters(), sizes()].into_iter().flatten().collect()
+}
+
+fn forms() -> Vec<Case> {
+    vec![
         text("empty", "a.csv", "", Error(&["no examples in it"])),
         text("a header alone", "a.csv", "label,x\n", Error(&["no examples in it"])),
         text("a header without a newline", "a.csv", "label,x", Error(&["no examples in it"])),
@@ -25,6 +24,11 @@ pub fn cases() -> Vec<Case> {
         text("a header that is not UTF-8", "a.csv", b"label,\xe9\n1,a\n", Rows("1¦\u{fffd}=a")),
         text("NUL", "a.csv", "label,x\n1,a\0b\n", Rows("1¦x=a\0b")),
         text("NULs at the end", "a.csv", "label,x\n1,a\n\0\0\0\0", Error(&[":3: ", "2 fields, found 1"])),
+    ]
+}
+
+fn records() -> Vec<Case> {
+    vec![
         text(
             "a row too short",
             "a.csv",
@@ -53,6 +57,11 @@ pub fn cases() -> Vec<Case> {
         text("values with blanks", "a.csv", "label,x,y\n 1 , a ,b \n", Rows("1¦x= a ¦y=b ")),
         text("names that are empty", "a.csv", ",label,x\n0,1,a\n1,0,b\n", Rows("1¦x=a§0¦x=b")),
         text("all values empty", "a.csv", "label,x,y\n1,,\n", Rows("1¦x=¦y=")),
+    ]
+}
+
+fn labels() -> Vec<Case> {
+    vec![
         text("no label column: the first is it", "a.csv", "y,x\n1,a\n", Rows("1¦x=a")),
         with("another label column", "a.csv", "x,y\na,1\n", "label=y", Rows("1¦x=a")),
         with(
@@ -83,6 +92,11 @@ pub fn cases() -> Vec<Case> {
         with("no header, as said", "a.csv", "1,a\n0,b\n", "columns= label=1", Rows("1¦2=a§0¦2=b")),
         with("names for no header", "a.csv", "a,1\nb,0\n", "columns=x,label", Rows("1¦x=a§0¦x=b")),
         with("too few names", "a.csv", "a,1,2\n", "columns=x,label", Error(&["has 3 fields", "names 2"])),
+    ]
+}
+
+fn delimiters() -> Vec<Case> {
+    vec![
         text("semicolons", "a.csv", "label;x\n1;a\n", Error(&["is the delimiter right"])),
         with("semicolons, as said", "a.csv", "label;x\n1;a,b\n", "delimiter=;", Rows("1¦x=a,b")),
         with("bars, as said", "a.csv", "label|x\n1|a\n", "delimiter=|", Rows("1¦x=a")),
@@ -96,6 +110,14 @@ pub fn cases() -> Vec<Case> {
             "<!DOCTYPE html>\n<html><body>404</body></html>\n",
             Error(&["no feature columns"]),
         ),
+    ]
+}
+
+fn sizes() -> Vec<Case> {
+    let wide = |cells: usize| (0..cells).map(|at| format!("c{at}")).collect::<Vec<_>>().join(",");
+    let row = |cells: usize| vec!["x"; cells].join(",");
+    let huge = "x".repeat(8 << 20);
+    vec![
         text("16,384 columns", "a.csv", format!("label,{}\n1,{}\n", wide(16_383), row(16_383)), Count(1)),
         text(
             "16,385 columns",
@@ -125,8 +147,7 @@ pub fn cases() -> Vec<Case> {
             "cross=x,z",
             Error(&["\"z\"", "no column of features", "x, y"]),
         ),
-    ]);
-    cases
+    ]
 }
 
 fn quotes() -> Vec<Case> {

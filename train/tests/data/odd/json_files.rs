@@ -3,12 +3,11 @@
 use super::run::{Case, Count, Error, Rows, text, with};
 
 pub fn cases() -> Vec<Case> {
-    let nested = |depth: usize| {
-        format!("{{\"label\":1,{}1{}\n", "\"a\":{".repeat(depth) + "\"a\":", "}".repeat(depth + 1))
-    };
-    let lists = |depth: usize| format!("{{\"label\":1,\"a\":{}{}}}\n", "[".repeat(depth), "]".repeat(depth));
-    let mut cases = numbers();
-    cases.extend([
+    [numbers(), forms(), torn(), names(), nested(), texts()].into_iter().flatten().collect()
+}
+
+fn forms() -> Vec<Case> {
+    vec![
         text("empty", "a.jsonl", "", Error(&["no examples in it"])),
         text("blank lines", "a.jsonl", "\n\r\n", Error(&["no examples in it"])),
         text("blank lines between", "a.jsonl", "\n{\"label\":1,\"a\":\"x\"}\n\n\n", Rows("1¦a=x")),
@@ -36,6 +35,11 @@ pub fn cases() -> Vec<Case> {
             "{\n  \"label\": 1\n}\n",
             Error(&[":1: ", "JSON object"]),
         ),
+    ]
+}
+
+fn torn() -> Vec<Case> {
+    vec![
         text(
             "two objects on a line",
             "a.jsonl",
@@ -56,6 +60,11 @@ pub fn cases() -> Vec<Case> {
         text("torn in a number", "a.jsonl", "{\"label\":1,\"a\":1", Error(&[":1: ", "JSON object"])),
         text("blanks everywhere", "a.jsonl", " { \"label\" :\t1 , \"a\" : \"x\" } \n", Rows("1¦a=x")),
         text("a form feed behind", "a.jsonl", "{\"label\":1}\x0c\n", Error(&[":1: ", "nothing behind it"])),
+    ]
+}
+
+fn names() -> Vec<Case> {
+    vec![
         text("a name twice", "a.jsonl", "{\"label\":1,\"a\":\"x\",\"a\":\"y\"}\n", Rows("1¦a=x¦a=y")),
         text(
             "the label twice",
@@ -74,6 +83,15 @@ pub fn cases() -> Vec<Case> {
         ),
         text("a label true", "a.jsonl", "{\"label\":true,\"a\":1}\n", Rows("1¦a=1")),
         text("a label that is a list", "a.jsonl", "{\"label\":[1],\"a\":1}\n", Error(&[":1: ", "\"label\""])),
+    ]
+}
+
+fn nested() -> Vec<Case> {
+    let nested = |depth: usize| {
+        format!("{{\"label\":1,{}1{}\n", "\"a\":{".repeat(depth) + "\"a\":", "}".repeat(depth + 1))
+    };
+    let lists = |depth: usize| format!("{{\"label\":1,\"a\":{}{}}}\n", "[".repeat(depth), "]".repeat(depth));
+    vec![
         text(
             "objects inside",
             "a.jsonl",
@@ -114,6 +132,11 @@ pub fn cases() -> Vec<Case> {
             format!("{{\"label\":1,\"a\":\"{}\\\"[\"}}\n", "[{".repeat(5000)),
             Count(1),
         ),
+    ]
+}
+
+fn texts() -> Vec<Case> {
+    vec![
         text(
             "escapes",
             "a.jsonl",
@@ -161,8 +184,7 @@ pub fn cases() -> Vec<Case> {
             "numeric=a ignore=a",
             Error(&["\"a\" is chosen twice"]),
         ),
-    ]);
-    cases
+    ]
 }
 
 fn numbers() -> Vec<Case> {

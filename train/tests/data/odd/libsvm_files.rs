@@ -3,7 +3,10 @@
 use super::run::{Case, Count, Error, Rows, text, with};
 
 pub fn cases() -> Vec<Case> {
-    let long = format!("1 {}\n", "1:".repeat(9 << 20));
+    [forms(), ids(), values(), labels(), lines()].into_iter().flatten().collect()
+}
+
+fn forms() -> Vec<Case> {
     vec![
         text("no bytes", "a.svm", "", Error(&["no examples in it"])),
         text("blank lines alone", "a.svm", "\n \r\n\t\n", Error(&["no examples in it"])),
@@ -27,6 +30,11 @@ pub fn cases() -> Vec<Case> {
         text("blanks everywhere", "a.svm", "  \t1 \t 1:1  2:2 \t\n", Rows("1¦1:1¦2:2")),
         text("comments behind examples", "a.svm", "1 1:1 # 2:2\n0#\n", Error(&[":2: "])),
         text("a comment behind a blank", "a.svm", "1 1:1 #2:2\n0 # no feature\n", Rows("1¦1:1§0")),
+    ]
+}
+
+fn ids() -> Vec<Case> {
+    vec![
         text("ids without values", "a.svm", "1 1 2:0.5 3\n", Rows("1¦1:1¦2:0.5¦3:1")),
         text("ids in any order", "a.svm", "1 9:1 2:1 5:1\n", Rows("1¦9:1¦2:1¦5:1")),
         text("the id 0", "a.svm", "1 0:1\n", Rows("1¦0:1")),
@@ -48,6 +56,11 @@ pub fn cases() -> Vec<Case> {
         text("an id that is a fraction", "a.svm", "1 1.5:1\n", Error(&[":1: ", "id:value"])),
         text("an id that is text", "a.svm", "1 age:1\n", Error(&[":1: ", "id:value"])),
         text("an id in hexadecimal", "a.svm", "1 0x10:1\n", Error(&[":1: ", "id:value"])),
+    ]
+}
+
+fn values() -> Vec<Case> {
+    vec![
         text("a value in hexadecimal", "a.svm", "1 1:0x10\n", Error(&[":1: ", "a number after the colon"])),
         text("NaN", "a.svm", "1 1:nan\n", Error(&[":1: ", "a finite number"])),
         text("infinity", "a.svm", "1 1:inf\n", Error(&[":1: ", "a finite number"])),
@@ -82,12 +95,23 @@ pub fn cases() -> Vec<Case> {
         text("a blank before the colon", "a.svm", "1 1 :1\n", Error(&[":1: ", "id:value"])),
         text("two colons", "a.svm", "1 1:1\n1 2:1:1\n", Error(&[":2: "])),
         text("commas between features", "a.svm", "1 1:1,2:1\n", Error(&[":1: "])),
+    ]
+}
+
+fn labels() -> Vec<Case> {
+    vec![
         text("no label", "a.svm", "1:1 2:1\n", Error(&[":1: ", "as the label"])),
         text("a label that is text", "a.svm", "yes 1:1\n", Error(&[":1: ", "as the label"])),
         text("a label NaN", "a.svm", "nan 1:1\n", Error(&[":1: ", "as the label"])),
         text("labels of many forms", "a.svm", "+1 1\n-1.5e0 2\n.5 3\n", Rows("1¦1:1§-1.5¦2:1§0.5¦3:1")),
         with("a third class", "a.svm", "1 1\n3 1\n", "signs", Error(&[":2: ", "a label 0, 1, +1 or -1"])),
         with("-1, 0 and 1", "a.svm", "1 1\n0 1\n-1 1\n", "signs", Error(&[":3: ", "mixture of -1, 0 and 1"])),
+    ]
+}
+
+fn lines() -> Vec<Case> {
+    let long = format!("1 {}\n", "1:".repeat(9 << 20));
+    vec![
         text("query ids", "a.svm", "1 qid:1 1:0.5 2:1\n0 qid:10 3:1\n", Rows("1¦1:0.5¦2:1§0¦3:1")),
         text("a query id in the wrong place", "a.svm", "1 1:1 qid:3\n", Error(&[":1: ", "id:value"])),
         text("a query id that is text", "a.svm", "1 qid:x 1:1\n", Error(&[":1: "])),

@@ -75,27 +75,12 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn types() -> Vec<Case> {
+    [texts_and_floats(), other_numbers(), times(), odd_types()].into_iter().flatten().collect()
+}
+
+fn texts_and_floats() -> Vec<Case> {
     let column = |of: &str, column: ArrayRef| self::of(of, column);
     let floats = |values: &[Option<f64>]| Arc::new(Float64Array::from(values.to_vec())) as ArrayRef;
-    let decimals =
-        Decimal128Array::from(vec![Some(12345), None, Some(-5)]).with_precision_and_scale(9, 2).unwrap();
-    let times = TimestampMicrosecondArray::from(vec![Some(0), Some(1_500_000), None]);
-    let binary = BinaryArray::from(vec![&b"\xff"[..], b"x"]);
-    let int96 = |column: &mut parquet::file::writer::SerializedColumnWriter<'_>| {
-        let mut value = Int96::new();
-        value.set_data(0, 0, 2_440_588);
-        column.typed::<Int96Type>().write_batch(&[value], None, None).unwrap();
-    };
-    let fixed = |column: &mut parquet::file::writer::SerializedColumnWriter<'_>| {
-        let value = FixedLenByteArray::from(ByteArray::from(vec![7u8; 16]));
-        column.typed::<FixedLenByteArrayType>().write_batch(&[value], None, None).unwrap();
-    };
-    let not_text = |column: &mut parquet::file::writer::SerializedColumnWriter<'_>| {
-        column
-            .typed::<ByteArrayType>()
-            .write_batch(&[ByteArray::from(vec![0xffu8, 0xfe])], None, None)
-            .unwrap();
-    };
     vec![
         case(
             "strings and nulls",
@@ -134,6 +119,14 @@ fn types() -> Vec<Case> {
             "categorical=x",
             Error(&["\"x\" has type Float64", "--numeric"]),
         ),
+    ]
+}
+
+fn other_numbers() -> Vec<Case> {
+    let column = |of: &str, column: ArrayRef| self::of(of, column);
+    let decimals =
+        Decimal128Array::from(vec![Some(12345), None, Some(-5)]).with_precision_and_scale(9, 2).unwrap();
+    vec![
         case("decimals", column("x", Arc::new(decimals.clone())), "", Rows("1¦x#123.45§1¦x?§1¦x#-0.05")),
         case(
             "decimals as categories",
@@ -159,6 +152,13 @@ fn types() -> Vec<Case> {
             "",
             Rows("1¦x=true§1¦x="),
         ),
+    ]
+}
+
+fn times() -> Vec<Case> {
+    let column = |of: &str, column: ArrayRef| self::of(of, column);
+    let times = TimestampMicrosecondArray::from(vec![Some(0), Some(1_500_000), None]);
+    vec![
         case(
             "times",
             column("x", Arc::new(times.clone())),
@@ -177,6 +177,17 @@ fn types() -> Vec<Case> {
             "",
             Rows("1¦x=1969-12-31§1¦x=2026-11-27"),
         ),
+    ]
+}
+
+fn odd_types() -> Vec<Case> {
+    [of_bytes(), by_column()].into_iter().flatten().collect()
+}
+
+fn of_bytes() -> Vec<Case> {
+    let column = |of: &str, column: ArrayRef| self::of(of, column);
+    let binary = BinaryArray::from(vec![&b"\xff"[..], b"x"]);
+    vec![
         case(
             "bytes",
             column("x", Arc::new(binary.clone())),
@@ -209,6 +220,26 @@ fn types() -> Vec<Case> {
             Rows("1¦a.\"b c=v"),
         ),
         case("a name that is empty", column("", strings(&[Some("v")])), "", Error(&["no feature columns"])),
+    ]
+}
+
+fn by_column() -> Vec<Case> {
+    let int96 = |column: &mut parquet::file::writer::SerializedColumnWriter<'_>| {
+        let mut value = Int96::new();
+        value.set_data(0, 0, 2_440_588);
+        column.typed::<Int96Type>().write_batch(&[value], None, None).unwrap();
+    };
+    let fixed = |column: &mut parquet::file::writer::SerializedColumnWriter<'_>| {
+        let value = FixedLenByteArray::from(ByteArray::from(vec![7u8; 16]));
+        column.typed::<FixedLenByteArrayType>().write_batch(&[value], None, None).unwrap();
+    };
+    let not_text = |column: &mut parquet::file::writer::SerializedColumnWriter<'_>| {
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&[ByteArray::from(vec![0xffu8, 0xfe])], None, None)
+            .unwrap();
+    };
+    vec![
         with(
             "int96 of Spark",
             "a.parquet",
@@ -295,6 +326,10 @@ fn nested() -> Vec<Case> {
 }
 
 fn forms() -> Vec<Case> {
+    [packings(), parts(), labels_of()].into_iter().flatten().collect()
+}
+
+fn packings() -> Vec<Case> {
     let one = || of("x", strings(&[Some("a"), Some("b"), Some("a")]));
     let as_is = |name: &'static str, compression: Compression| {
         let properties = WriterProperties::builder().set_compression(compression).build();
@@ -305,12 +340,28 @@ fn forms() -> Vec<Case> {
             Rows("1¦x=a§1¦x=b§1¦x=a§1¦x=a§1¦x=b§1¦x=a"),
         )
     };
-    let properties = WriterProperties::builder();
-    let pages = properties.set_writer_version(WriterVersion::PARQUET_2_0).set_dictionary_enabled(false);
-    let pages = pages
+    let pages = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_dictionary_enabled(false)
         .set_column_encoding("x".into(), Encoding::DELTA_BYTE_ARRAY)
         .set_data_page_row_count_limit(1)
         .build();
+    vec![
+        as_is("snappy", Compression::SNAPPY),
+        as_is("gzip", Compression::GZIP(Default::default())),
+        as_is("zstd", Compression::ZSTD(ZstdLevel::default())),
+        as_is("lz4", Compression::LZ4_RAW),
+        text(
+            "pages of version 2, a row each",
+            "a.parquet",
+            written(&[one()], pages),
+            Rows("1¦x=a§1¦x=b§1¦x=a"),
+        ),
+    ]
+}
+
+fn parts() -> Vec<Case> {
+    let one = || of("x", strings(&[Some("a"), Some("b"), Some("a")]));
     let no_group = {
         let mut bytes = Vec::new();
         ArrowWriter::try_new(&mut bytes, one().schema(), None).unwrap().close().unwrap();
@@ -330,6 +381,17 @@ fn forms() -> Vec<Case> {
     let columns =
         vec![Arc::new(Int8Array::from(vec![1])) as ArrayRef, strings(&[Some("a")]), strings(&[Some("b")])];
     let twice = RecordBatch::try_new(schema, columns).unwrap();
+    vec![
+        text("no row group", "a.parquet", no_group, Error(&["no examples in it"])),
+        text("no column", "a.parquet", no_column, Error(&["a.parquet"])),
+        text("a name without an extension", "data", plain(one()), Count(3)),
+        text("a name that says text", "data.csv", plain(one()), Count(3)),
+        text("a column twice", "a.parquet", plain(twice), Error(&["twice"])),
+    ]
+}
+
+fn labels_of() -> Vec<Case> {
+    let one = || of("x", strings(&[Some("a"), Some("b"), Some("a")]));
     let nulls = RecordBatch::try_from_iter([
         ("label", Arc::new(Int8Array::from(vec![Some(1), None])) as ArrayRef),
         ("x", strings(&[Some("a"), Some("b")])),
@@ -338,27 +400,12 @@ fn forms() -> Vec<Case> {
     let words = RecordBatch::try_from_iter([
         ("label", strings(&[Some("yes"), Some("no")])),
         ("x", strings(&[Some("a"), None])),
-    ])
-    .unwrap();
+    ]);
+    let words = words.unwrap();
     let packed: ArrayRef = Arc::new(
         vec![Some("a"), None, Some("a"), Some("b")].into_iter().collect::<DictionaryArray<Int32Type>>(),
     );
     vec![
-        as_is("snappy", Compression::SNAPPY),
-        as_is("gzip", Compression::GZIP(Default::default())),
-        as_is("zstd", Compression::ZSTD(ZstdLevel::default())),
-        as_is("lz4", Compression::LZ4_RAW),
-        text(
-            "pages of version 2, a row each",
-            "a.parquet",
-            written(&[one()], pages),
-            Rows("1¦x=a§1¦x=b§1¦x=a"),
-        ),
-        text("no row group", "a.parquet", no_group, Error(&["no examples in it"])),
-        text("no column", "a.parquet", no_column, Error(&["a.parquet"])),
-        text("a name without an extension", "data", plain(one()), Count(3)),
-        text("a name that says text", "data.csv", plain(one()), Count(3)),
-        text("a column twice", "a.parquet", plain(twice), Error(&["twice"])),
         case("a label that is null", nulls.clone(), "", Error(&["row 1", "label"])),
         case(
             "a column of categories that is missing",

@@ -17,6 +17,10 @@ fn drawn(at: u64) -> u64 {
 }
 
 pub fn cases() -> Vec<Case> {
+    [reports(), criteo_logs(), no_data()].into_iter().flatten().collect()
+}
+
+fn reports() -> Vec<Case> {
     let lines = |n: u64, line: &dyn Fn(u64) -> String| (0..n).map(line).collect::<String>();
     let breaks = "\u{feff}label,a,b\r\n1,\"x, \"\"y\"\"\nz\",3\r\n0,w,\r\n1,\"q\",4\r\n";
     let index = ",label,a,b\n".to_owned()
@@ -84,6 +88,11 @@ pub fn cases() -> Vec<Case> {
         text("numbers of different sizes", "unscaled.svm", unscaled, Count(5000)),
         text("dense and wide", "wide.svm", wide, Count(40)),
         with("counts, half missing", "counts.csv", counts, "numeric=n0,n1", Count(3000)),
+    ]
+}
+
+fn criteo_logs() -> Vec<Case> {
+    vec![
         text("Criteo", "day_0", criteo(0, "1"), Count(1)),
         with("Criteo: a fraction", "day_0", criteo(3, "1.5"), "format=criteo", Error(&[":1: ", "column I3"])),
         text("Criteo: an empty label", "day_0", criteo(0, ""), Error(&[":1: ", "a label"])),
@@ -107,6 +116,11 @@ pub fn cases() -> Vec<Case> {
             [criteo(0, "1"), b"\n".to_vec(), criteo(13, "nan")].concat(),
             Error(&[":2: ", "column I13"]),
         ),
+    ]
+}
+
+fn no_data() -> Vec<Case> {
+    vec![
         text("an unknown format", "z", "label|a|b\n", Error(&["unknown format", "--format"])),
         text("a word", "z", "hello\n", Error(&["unknown format"])),
         text("a picture", "z.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", Error(&["z.png"])),

@@ -3,6 +3,10 @@
 use super::run::{Case, Count, Error, Rows, text, with};
 
 pub fn cases() -> Vec<Case> {
+    [forms(), values(), json()].into_iter().flatten().collect()
+}
+
+fn forms() -> Vec<Case> {
     vec![
         text("empty", "a.vw", "", Error(&["no examples in it"])),
         text("blank lines", "a.vw", "\n\n1 |u x\n\n\n-1 |u y\n\n", Rows("1¦u^x:1§-1¦u^y:1")),
@@ -23,6 +27,11 @@ pub fn cases() -> Vec<Case> {
         with("no label, to predict", "a.vw", "|u x\n", "unlabelled", Rows("NaN¦u^x:1")),
         text("importance, base and tag", "a.vw", "0 2 0.5 'third_house | price:.5\n", Rows("0¦^price:0.5")),
         text("a tag that touches the bar", "a.vw", "1 1 tag|u x\n", Rows("1¦u^x:1")),
+    ]
+}
+
+fn values() -> Vec<Case> {
+    vec![
         text("a scaled namespace", "a.vw", "1 |u:0.5 x:4\n", Rows("1¦u^x:2")),
         text("a scale that is text", "a.vw", "1 |u:x y\n", Error(&[":1: "])),
         text("an endless scale", "a.vw", "1 |u:inf x\n", Error(&[":1: ", "finite"])),
@@ -47,6 +56,11 @@ pub fn cases() -> Vec<Case> {
             "cross=u,w",
             Rows("1¦u^x:1¦v^y:1§0¦u^z:1"),
         ),
+    ]
+}
+
+fn json() -> Vec<Case> {
+    vec![
         with(
             "JSON: namespaces",
             "a.json",
