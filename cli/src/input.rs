@@ -6,7 +6,7 @@ use gannet::train::{
     ColumnChoice, Counts, Crosses, CsvForm, Data, FieldUse, Format, Labels, ScaleKind, TwoLabels, files,
 };
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// The data files that these flags describe.
 pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data, Failure> {
@@ -40,7 +40,7 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
     };
     let names = args.no_header.then(|| args.columns.clone());
     let csv = CsvForm { delimiter: args.delimiter, names };
-    let fields = FieldUse { crosses: Arc::new(crosses(args)?), in_blocks: false };
+    let fields = FieldUse::of(crosses(args)?);
     let labels = args.positive.as_deref().map_or(Labels::Signs, |value| Labels::Two(two(value, None)));
     Ok(Data {
         labels,

@@ -89,6 +89,9 @@ fn read(data: &Data, size: usize, epochs: u32, share: Share, queue: &Batched) ->
         }
         warning = skipped(reader.bad_lines());
     }
+    let crosses = (share == Share::ALL).then(|| data.fields.unmade(1)).flatten();
+    let warning = [warning, crosses.map(without_features)].into_iter().flatten().collect::<Vec<_>>();
+    let warning = (!warning.is_empty()).then(|| warning.join("\n"));
     // If it is closed, nobody wants to know.
     queue.put_last(Ok(Item::End(warning)));
     Ok(())
@@ -98,6 +101,15 @@ fn read(data: &Data, size: usize, epochs: u32, share: Share, queue: &Batched) ->
 fn skipped(bad: &BadLines) -> Option<String> {
     let first = bad.first.first()?;
     Some(format!("bad lines were skipped: {} in each pass; the first: {first}", bad.count))
+}
+
+/// A warning about crosses that made no feature.
+fn without_features((crosses, examples): (Vec<String>, u64)) -> String {
+    format!(
+        "these crosses (cross=) made no feature in {examples} examples: {}; see how the data spells the names of their \
+         fields",
+        crosses.join(", ")
+    )
 }
 
 /// A reading thread, and its batches.

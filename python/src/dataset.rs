@@ -57,7 +57,7 @@ impl ReadSettings {
     fn fields(&self) -> Result<FieldUse, CallFailure> {
         let crosses = Crosses::new(&self.cross, &[]);
         let crosses = crosses.map_err(|what| CallFailure::input(format!("cross: {what}")))?;
-        Ok(FieldUse { crosses: Arc::new(crosses), in_blocks: self.fields })
+        Ok(FieldUse { in_blocks: self.fields, ..FieldUse::of(crosses) })
     }
 
     fn table(&self) -> Result<TableSettings, CallFailure> {

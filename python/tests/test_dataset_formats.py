@@ -75,3 +75,28 @@ def test_crosses_fields_and_offsets(tmp_path: Path) -> None:
         gannet.Dataset(path, cross=["city"])
     with pytest.raises(gannet.InputError, match="a matrix has none"):
         gannet.Dataset(sparse.csr_matrix(np.eye(2)), label=[1, 0], fields=True)
+
+
+def test_batches_are_never_empty_and_lines_without_an_example_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "some.vw"
+    path.write_text("|u a\n|u b\n1 |u c\n|u d\n|u e\n|u f\n0 |u g\n|u h\n")
+    for size in (1, 2, 3):
+        batches = list(gannet.Dataset(path).batches(size))
+        assert sum(len(batch.labels) for batch in batches) == 2 and all(len(batch.labels) for batch in batches)
+    bad = tmp_path / "bad.svm"
+    bad.write_text("1 1:x\n1 1:y\n0 2:1\n1 x\n")
+    assert [len(batch.labels) for batch in gannet.Dataset(bad, skip_bad_lines=3).batches(1)] == [1]
+    bare = tmp_path / "bare.vw"
+    bare.write_text("|u a\n|u b\n")
+    with pytest.raises(gannet.InputError, match="bare.vw: none of its 2 lines is an example: no line has a label"):
+        list(gannet.Dataset(bare).batches())
+    bad.write_text("1 1:x\n1 1:y\n")
+    with pytest.raises(gannet.InputError, match="bad.svm: none of its 2 lines is an example: all were skipped"):
+        list(gannet.Dataset(bad, skip_bad_lines=9).batches())
+
+
+def test_a_cross_without_features_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "rows.vw"
+    path.write_text("1 |u a |v b\n0 |u c\n")
+    with pytest.warns(UserWarning, match=r"crosses \(cross=\) made no feature in 2 examples: u\*w;"):
+        list(gannet.Dataset(path, cross=["u*v", "u*w"]).batches())

@@ -294,3 +294,73 @@ fn bad_lines_are_named_in_their_file_and_counted_over_all() {
     assert_eq!(done.code, Some(2), "{done:?}");
     assert!(done.err.contains(&format!("{}:2: ", files[2])), "the fifth: {done:?}");
 }
+
+/// Once such a training ended with `0 examples` and exit code 0.
+#[test]
+fn lines_of_which_none_is_an_example_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let out = f.join("m").display().to_string();
+    let bad = write(f, "bad.svm", "1 1:x\n".repeat(50));
+    let bare = write(f, "bare.vw", "|a x\n 'tag |a y\n".repeat(25));
+    let both = write(f, "both.vw", "|a x\n7 |a x\n".repeat(25));
+    let json = write(f, "bare.json", "{\"a\": 1}\n{\"_tag\": 1, \"b\": {\"c\": 2}}\n");
+    for (data, says) in [
+        (
+            format!("{bad} --skip-bad-lines 60"),
+            &["bad.svm: none of its 50 lines", "all were skipped", "bad.svm:1:"][..],
+        ),
+        (bare.clone(), &["bare.vw: none of its 50 lines", "no line has a label", "gannet predict"]),
+        (
+            format!("{both} --skip-bad-lines 60"),
+            &["none of its 50 lines", "25 were skipped", "the others have no label"],
+        ),
+        (format!("{json} --format vw-json"), &["none of its 2 lines", "no line has a label"]),
+        (
+            format!("{bare} {json} --format vw --skip-bad-lines 9"),
+            &["bare.vw and 1 more", "the others have no label"],
+        ),
+    ] {
+        for flags in ["", "--threads 3 --batch 7", "--model fm --epochs 2", "--optimizer lbfgs --l2 1"] {
+            refused(&format!("train {data} {flags}"), says);
+        }
+        refused(&format!("train {data} --out {out}"), says);
+        assert_eq!(std::fs::read_dir(&out).map_or(0, Iterator::count), 0, "{data}: no model is saved");
+    }
+    // Some lines are enough, and a test set without labels ends no training.
+    let some = write(f, "some.vw", "|a x\n1 |a y\n");
+    let done = ok(&format!("train {some} --test {bare} --json"));
+    assert!(done.err.contains("nothing to test on") && done.json()["test_logloss"].is_null(), "{done:?}");
+    let scored = ok(&format!("train {some} --out {out}"));
+    assert!(scored.out.contains("1 examples"), "{scored:?}");
+    assert_eq!(ok(&format!("predict --model {out} {bare}")).out.lines().count(), 50);
+}
+
+/// As [`lines_of_which_none_is_an_example_are_an_error`], in jobs. Once such a job ended well.
+#[test]
+fn a_job_that_learned_nothing_fails_and_a_worker_without_a_share_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let bare = write(f, "bare.vw", "|a x\n".repeat(600));
+    let few = write(f, "few.vw", "1 |a x\n-1 |a y\n");
+    for (data, model, tasks, chiefs) in [
+        (&bare, "lr", "off", 1),
+        (&bare, "fm", "off", 1),
+        (&bare, "lr", "on", 1),
+        (&few, "lr", "off", 0),
+        (&few, "lr", "on", 0),
+    ] {
+        let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
+        let hosts = format!("--ps-hosts {} --worker-hosts 127.0.0.1:1,127.0.0.1:2", server.addr);
+        let worker = |i: u32| {
+            let line = format!("train {data} --model {model} --batch 64 --tasks {tasks} {hosts}");
+            Process::start(gannet(&format!("{line} --job-name worker --task-index {i} --peer-timeout 30")))
+        };
+        let done = [worker(0), worker(1)].map(Process::wait);
+        let failed: Vec<_> = done.iter().filter(|done| done.code != Some(0)).collect();
+        let says =
+            |done: &&Done| done.code == Some(2) && done.err.contains("no line that was read is an example");
+        assert!(failed.len() == chiefs && failed.iter().all(says), "{data} {model} {tasks}: {done:?}");
+        server.stop();
+    }
+}

@@ -74,7 +74,7 @@ fn bad_lines_alone_replaced_a_good_model_with_nothing() {
         let before = scores(&out, &data);
         refused(
             &format!("train {bad} --format libsvm --skip-bad-lines 100 {model} --out {out}"),
-            &[&out, "0 examples", "bad.svm", "50 bad lines"],
+            &["bad.svm: none of its 50 lines is an example", "skipped as bad lines, the first", "bad.svm:1"],
         );
         assert_eq!(scores(&out, &data), before, "{model}: the model is as it was");
         std::fs::remove_dir_all(&out).unwrap();

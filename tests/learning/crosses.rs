@@ -173,3 +173,68 @@ fn lines_of_vw_without_a_label_are_read_over_and_scored() {
     assert_eq!(scores(&one, &labelled), scores(&other, &labelled));
     assert_eq!(scores(&one, &all).len(), 800);
 }
+
+/// Once workers that named the same crosses in another order were refused as different.
+#[test]
+fn workers_may_name_crosses_in_any_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = equal_pairs(400);
+    let vw: String = rows.iter().map(|(label, a, b)| format!("{label} |first {a} |second {b}\n")).collect();
+    let vw = write(folder.path(), "pairs.vw", vw);
+    let job = |crosses: [&str; 2]| {
+        let server = Served::start(gannet("server --listen 127.0.0.1:0 --threads 1"));
+        let hosts = format!("--ps-hosts {} --worker-hosts 127.0.0.1:1,127.0.0.1:2", server.addr);
+        let worker = |i: usize| {
+            let line = format!("train {vw} {} --tasks off {hosts} --batch 50", crosses[i]);
+            Process::start(gannet(&format!("{line} --job-name worker --task-index {i} --peer-timeout 20")))
+        };
+        let done = [worker(0), worker(1)].map(Process::wait);
+        server.stop();
+        done
+    };
+    let first = "--cross first,second --cross first,first -q fs -q ff --cubic sff";
+    let done = job([first, "--cross first*first --cross second,first -q ff -q sf --cubic fsf"]);
+    assert!(done.iter().all(|done| done.code == Some(0)), "{done:?}");
+    let done = job([first, "--cross first,second -q fs -q ff --cubic sff"]);
+    assert!(done.iter().any(|done| done.code == Some(2) && done.err.contains("--cross")), "{done:?}");
+}
+
+/// Once a name that no line has made no feature and no word.
+#[test]
+fn a_cross_that_made_no_feature_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let rows = equal_pairs(3000);
+    let (mut json, mut vw, mut ffm) = (String::new(), String::new(), String::new());
+    for (label, a, b) in &rows {
+        writeln!(json, "{{\"second\": \"{b}\", \"label\": {label}, \"first\": \"{a}\"}}").unwrap();
+        writeln!(vw, "{label} |first {a} |second {b}").unwrap();
+        writeln!(ffm, "{label} 1:{}:1 2:{}:1", u8::from(*a == "x"), 2 + u8::from(*b == "x")).unwrap();
+    }
+    let (json, vw, ffm) = (write(f, "a.jsonl", json), write(f, "a.vw", vw), write(f, "a.ffm", ffm));
+    let alone = |line: &str| ok(&format!("train {line}")).err;
+    for (line, cross) in [
+        (format!("{json} --cross first,secnod --cross first,second"), "first*secnod"),
+        (format!("{vw} --cross first,secnod -q fs"), "first*secnod"),
+        (format!("{vw} -q fs -q fz --epochs 2 --model fm"), "fz"),
+        (format!("{vw} --cubic fsz --threads 3 --optimizer lbfgs --l2 1"), "fsz"),
+        (format!("{ffm} --cross 1,3 --cross 1,2"), "1*3"),
+    ] {
+        let err = alone(&line);
+        let says = format!("the cross {cross} made no feature in the ");
+        assert_eq!(err.matches("made no feature").count(), 1, "{line}: {err}");
+        assert!(err.contains(&says) && err.contains("see how the data spells"), "{line}: {err}");
+    }
+    // Each cross has a feature somewhere, if only in the last line.
+    let last = std::fs::read_to_string(&vw).unwrap() + "1 |first a |third b\n";
+    let last = write(f, "last.vw", last);
+    assert!(!alone(&format!("{last} --cross first,third -q fs")).contains("made no feature"));
+    // In a job the feature may be in a split of another worker, so few examples say nothing.
+    let launched = |line: &str| ok(&format!("launch --servers 1 --workers 2 -- train {line}")).err;
+    assert!(
+        launched(&format!("{vw} --cross first,secnod --batch 100"))
+            .contains("the cross first*secnod made no")
+    );
+    let few = write(f, "few.vw", "1 |first a |second b\n".repeat(500));
+    assert!(!launched(&format!("{few} --cross first,secnod")).contains("made no feature"));
+}

@@ -39,12 +39,17 @@ pub const COLUMNS_MAX: usize = 1 << 14;
 /// Rows of a table file that are decoded at once.
 #[cfg(feature = "parquet")]
 pub const TABLE_ROWS: usize = 4096;
+/// Bytes of a table file that are read at once: a packed page, or what the file says of itself.
+#[cfg(feature = "parquet")]
+pub const TABLE_PAGE_BYTES_MAX: usize = 1 << 30;
 /// Most crosses of a data set.
 pub const CROSSES_MAX: usize = 256;
 /// Most fields of one cross.
 pub const CROSS_FIELDS_MAX: usize = 6;
 /// Objects inside each other in a line of JSON.
 pub const JSON_DEPTH_MAX: usize = 16;
+/// Objects and lists inside each other in a line of JSON, also in what is left out.
+pub const JSON_NESTED_MAX: usize = 512;
 /// How often a worker shows the servers that it lives while it waits for the source of its splits.
 pub const IN_TOUCH_EVERY: Duration = Duration::from_millis(50);
 /// How often a worker looks whether a source has grown.

@@ -1,7 +1,11 @@
 //! Warnings about a model or its data.
 
 use crate::input;
-use gannet::train::{BadLines, Columns, Quality, ScaleKind};
+use gannet::train::{BadLines, Columns, Options, Quality, ScaleKind};
+
+/// So many examples a worker of a job must have read without a feature of a cross before it warns: the features may be
+/// in the data of the others.
+const EXAMPLES_WITHOUT_CROSS: u64 = 1_000;
 
 /// Warns if predictions of clicks are useless: there is one class only, or the loss is worse than that of predicting
 /// the mean.
@@ -87,6 +91,19 @@ fn less_loss(columns: Option<&Columns>) -> String {
             "the numbers are scaled already (--scale {}): {slowly}, or check the role of each column",
             columns.scale.kind.name()
         ),
+    }
+}
+
+/// Warns of crosses that have made no feature: their names may be spelt wrong.
+pub fn warn_of_crosses(options: &Options) {
+    let has_all = options.share.workers == 1 && options.splits.is_none();
+    let least = if has_all { 1 } else { EXAMPLES_WITHOUT_CROSS };
+    let Some((crosses, examples)) = options.data.fields.unmade(least) else { return };
+    for cross in crosses {
+        notice!(
+            "gannet: the cross {cross} made no feature in the {examples} examples that were read: none has a feature \
+             of each of its fields; see how the data spells their names, and correct --cross, -q or --cubic"
+        );
     }
 }
 

@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use crate::flags::{
-    AdmissionArgs, DataArgs, FollowArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName, OptimizerArgs,
-    OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
+    AdmissionArgs, DataArgs, FollowArgs, InputArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName,
+    OptimizerArgs, OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
 };
+use crate::input;
 use crate::job::{servers, sync};
 use crate::model::labels::rate;
 use crate::model::optimizer::{self, spelt};
@@ -202,6 +203,7 @@ fn of_model(of: &ModelArgs) -> Vec<RunSetting> {
 /// How the data is read.
 fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
     let input = &data.input;
+    let (crosses, (quadratic, cubic)) = crosses(input);
     vec![
         RunSetting::new("--format", spelt(&input.format)),
         RunSetting::new("--label", or_none(input.label.as_ref())),
@@ -215,9 +217,9 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
         RunSetting::new("--no-header", yes_or_no(input.no_header)),
         list("--columns", &input.columns),
         RunSetting::new("--offset", or_none(input.offset.as_ref())),
-        list("--cross", &input.cross),
-        list("--quadratic", &input.quadratic),
-        list("--cubic", &input.cubic),
+        list("--cross", &crosses),
+        list("--quadratic", &quadratic),
+        list("--cubic", &cubic),
         RunSetting::new(
             "--criteo-counts",
             input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),
@@ -227,6 +229,18 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
         RunSetting::new("--no-intercept", yes_or_no(data.no_intercept)),
     ]
+}
+
+/// The crosses of names, and of two and of more letters, each in one spelling: `a,b` and `b,a` are one cross.
+fn crosses(input: &InputArgs) -> (Vec<String>, (Vec<String>, Vec<String>)) {
+    match input::crosses(input) {
+        Ok(crosses) => {
+            let (named, lettered) = crosses.texts();
+            (named, lettered.into_iter().partition(|letters| letters.len() == 2))
+        }
+        // The reader of the data refuses them.
+        Err(_) => (input.cross.clone(), (input.quadratic.clone(), input.cubic.clone())),
+    }
 }
 
 /// Which keys get rows.

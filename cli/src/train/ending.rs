@@ -143,13 +143,21 @@ pub fn ended_early(stopped: bool, examples: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An error if this worker's share had bad lines only, so that it learned nothing.
-pub fn learned_something(examples: u64, bad: &BadLines) -> Result<(), Failure> {
-    match &bad.first[..] {
-        [first, ..] if examples == 0 => Err(Failure::input(format!(
-            "0 examples were learned: all lines of this worker's share are bad ({} were skipped), the first: {first}",
-            bad.count
+/// An error if nothing was learned. A share or splits without a line are none, but all lines of them may be `bad`.
+/// `is_whole`: nobody else learned something either. (Where one process reads whole files, its reader says it first.)
+pub fn learned_something(examples: u64, bad: Option<&BadLines>, is_whole: bool) -> Result<(), Failure> {
+    if examples > 0 {
+        return Ok(());
+    }
+    match bad.map_or(&[][..], |bad| &bad.first) {
+        [first, ..] => Err(Failure::input(format!(
+            "0 examples were learned: all lines that this process read are bad ({} were skipped), the first: {first}",
+            bad.map_or(0, |bad| bad.count)
         ))),
-        _ => Ok(()),
+        [] if is_whole => Err(Failure::input(
+            "0 examples were learned: no line that was read is an example with a label; see what the data files have \
+             (`gannet predict` scores lines without labels)",
+        )),
+        [] => Ok(()),
     }
 }

@@ -33,6 +33,6 @@ pub fn train_in_store<T: Trained>(
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let trained = train(store, &options, run.as_ref().map(LocalRun::id), &account)?;
-    trained.ended()?;
+    trained.ended_alone()?;
     run.map_or(Ok(()), |run| run.finish(trained.summary().rows))
 }

@@ -14,10 +14,11 @@ use crate::report::warnings;
 use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::{Results, ended_early};
+use crate::train::ending::Results;
 use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
+use crate::train::trained::Trained;
 use crate::train::validation::Validator;
 use gannet::job::PlanFile;
 use gannet::table::Admission;
@@ -62,7 +63,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
             let account = Account::default();
             let of = (display, &metrics);
             let trained = train_and_save(results, &options, &mut backend, &stop, of, &account)?;
-            ended_early(trained.stopped, trained.examples)
+            trained.ended_alone()
         }
     }
 }
@@ -105,6 +106,7 @@ pub fn learn<B: Backend>(
     let trained = trained?;
     training.finish(&trained, options.epochs);
     warnings::warn_of_bad_lines(&trained.bad_lines);
+    warnings::warn_of_crosses(options);
     Ok(trained)
 }
 

@@ -1,7 +1,7 @@
 //! The results of a worker's training, whatever it trains.
 
 use crate::failure::Failure;
-use crate::train::ending::ended_early;
+use crate::train::ending::{ended_early, learned_something};
 use gannet::train::models::Measured;
 use gannet::train::{BadLines, Report};
 
@@ -30,6 +30,13 @@ pub trait Trained {
     fn ended(&self) -> Result<(), Failure> {
         let Summary { examples, stopped, .. } = self.summary();
         ended_early(stopped, examples)
+    }
+
+    /// The failure of a training in one process: a signal has stopped it, or it has learned nothing.
+    fn ended_alone(&self) -> Result<(), Failure> {
+        self.ended()?;
+        let Summary { examples, bad_lines, .. } = self.summary();
+        learned_something(examples, bad_lines, true)
     }
 }
 

@@ -18,8 +18,8 @@ use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
-use gannet::table::TableId;
-use gannet::train::{Data, Options, Share};
+use gannet::table::{Admission, TableId};
+use gannet::train::{BadLines, Data, Options, Share};
 use gannet::{Schema, Transports, Worker};
 use serde_json::Value;
 use std::sync::Arc;
@@ -202,10 +202,22 @@ impl<'a> JobWorker<'a> {
         // The last checkpoint says that the run is finished.
         CheckpointSaver::end(saver, stopped);
         trained.ended()?;
-        if let Some(bad_lines) = bad_lines.filter(|_| !scheduled && account.batches_before == 0) {
-            learned_something(examples, bad_lines)?;
+        if account.batches_before == 0 {
+            self.learned_something((examples, rows), bad_lines, scheduled)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// An error if this worker or, as its chief knows by the rows, the whole job learned nothing.
+    fn learned_something(
+        &self,
+        (examples, rows): (u64, u64),
+        bad_lines: Option<&BadLines>,
+        scheduled: bool,
+    ) -> Result<(), Failure> {
+        let has_all_rows = self.args.admission.admission() == Admission::All;
+        let is_whole = self.is_chief && rows == 0 && has_all_rows;
+        learned_something(examples, bad_lines.filter(|_| is_whole || !scheduled), is_whole)
     }
 
     /// The settings of the run.

@@ -402,7 +402,22 @@ impl CheckpointDir {
     /// # Errors
     /// The folder cannot be listed.
     pub fn newest_manifest(&self) -> Result<Option<JobManifest>, CheckpointDirError> {
-        Ok(self.numbers()?.into_iter().rev().find_map(|number| self.read_manifest(number).ok()))
+        // A folder with a manifest is that of a checkpoint: it is not asked for its mark, which takes a request in a
+        // bucket.
+        let mut listed = self.numbered_folders()?;
+        for _ in 0..LOOKS_MAX {
+            let found = listed.iter().rev().find_map(|&number| self.read_manifest(number).ok());
+            if found.is_some() {
+                return Ok(found);
+            }
+            // All that were listed may have been removed meanwhile. A newer one came before that.
+            let again = self.numbered_folders()?;
+            if again == listed {
+                break;
+            }
+            listed = again;
+        }
+        Ok(None)
     }
 
     /// Reads a state file, all of it.

@@ -18,6 +18,21 @@ use crate::read::reader::Reader;
 /// # Errors
 /// The data cannot be read, or the weights cannot be pulled.
 pub fn evaluate<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quality>, TrainError> {
+    or_nothing(measure(data, backend))
+}
+
+/// The quality of a test, or none where its data has no example. That ends no training, and a warning says it.
+pub(crate) fn or_nothing<Q>(tested: Result<Option<Q>, TrainError>) -> Result<Option<Q>, TrainError> {
+    match tested {
+        Err(TrainError::Read(error @ ReadError::NoExample { .. })) => {
+            tracing::warn!("nothing to test on: {error}");
+            Ok(None)
+        }
+        tested => tested,
+    }
+}
+
+fn measure<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quality>, TrainError> {
     let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL)?;
     let mut batcher = Batcher::new(backend.schema().shards, 0);
     let (mut batch, mut weights, mut metrics) = (Batch::default(), Vec::new(), Metrics::exact());

@@ -3,6 +3,7 @@
 use super::{BatchRows, Example, Measured, Measures, Model, Objective};
 use crate::backend::tables::WeightTables;
 use crate::batch::{Batch, Batcher};
+use crate::learn::evaluate::or_nothing;
 use crate::learn::measures::{highest, softmax};
 use crate::learn::metrics::sigmoid;
 use crate::learn::report::TrainError;
@@ -46,8 +47,8 @@ pub fn score<T: WeightTables>(
     model: &mut dyn Model,
     tables: &mut T,
 ) -> Result<Option<Measured>, TrainError> {
-    let (_, measured, _) = forecast(data, model, tables, |_| Ok::<_, TrainError>(()))?;
-    Ok(measured)
+    let scored = forecast(data, model, tables, |_| Ok::<_, TrainError>(()));
+    or_nothing(scored.map(|(_, measured, _)| measured))
 }
 
 /// Predicts every example of `data`. Returns the number of examples, the quality where there are labels, and the bad

@@ -172,6 +172,16 @@ pub enum ReadError {
         /// The file, or a name for all files.
         file: String,
     },
+    /// No line of the data is an example.
+    #[error("{file}: none of its {lines} lines is an example: {why}")]
+    NoExample {
+        /// The file, or a name for all files.
+        file: String,
+        /// How many lines there are.
+        lines: u64,
+        /// What is wrong with them and what to do.
+        why: String,
+    },
     /// The first line has no known format.
     #[error(
         "{file}: unknown format: the first line is {text:?}, none of `label id:value ...` (libsvm), `label | name:value ...` (vw), Criteo's 40 fields and a CSV header; name it with --format if it is one of them"
@@ -340,6 +350,24 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// The error of data whose lines are all bad, or have no label. `file`: a name for all files.
+    pub(crate) fn no_example(file: String, lines: u64, bad: &BadLines) -> ReadError {
+        let unlabelled = "a training needs labels, and `gannet predict` scores lines without them";
+        let why = match (&bad.first[..], lines.saturating_sub(bad.count)) {
+            ([], _) => format!("no line has a label; {unlabelled}"),
+            ([first, ..], 0) => format!(
+                "all were skipped as bad lines, the first: {first}; see which --format the data has, and which column \
+                 has the labels"
+            ),
+            ([first, ..], _) => format!(
+                "{} were skipped as bad lines, the first: {first}; the others have no label: {unlabelled}",
+                bad.count
+            ),
+        };
+        // A quote may have made a record of several bad lines.
+        ReadError::NoExample { file, lines: lines.max(bad.count), why }
+    }
+
     /// The error of a file or an object that cannot be read.
     pub(crate) fn io(file: &str, source: io::Error) -> ReadError {
         match is_url(file) {

@@ -52,7 +52,7 @@ fn check(format: Format, name: &str, cases: Vec<(&str, Vec<u8>, Wrong)>) {
                 match read(&skipping, 4) {
                     Ok(rows) => assert!(rows.len() <= good, "{name}, {what}"),
                     Err(error) => {
-                        assert!(error.to_string().contains("no examples"), "{name}, {what}: {error}")
+                        assert!(error.to_string().contains("lines is an example"), "{name}, {what}: {error}")
                     }
                 }
             }
@@ -240,8 +240,16 @@ fn vw() {
             ("another class", text("1 | x\n3 | x\n"), Line(2, "a label -1, 0 or 1")),
             ("a number to predict", text("0.5 | x\n"), Line(1, "a label -1, 0 or 1")),
             ("no label", text("|a x\n1 |a x\n"), No(1)),
-            ("no label at all", text("|a x\n"), No(0)),
-            ("a label that touches the bar", text("1|a x\n"), No(0)),
+            (
+                "no label at all",
+                text("|a x\n"),
+                File("none of its 1 lines is an example: no line has a label"),
+            ),
+            (
+                "a label that touches the bar",
+                text("1|a x\n"),
+                File("no line has a label; a training needs labels"),
+            ),
             (
                 "contextual bandits",
                 text("1:2:0.4 | x\n"),

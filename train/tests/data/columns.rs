@@ -303,11 +303,11 @@ fn an_open_quote_does_not_hide_lines() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("label,a\n1,\"x\n{}", "0,y\n".repeat(50));
     let path = file(&folder, "x.csv", text);
-    for (allowed, fails) in [(50, true), (51, false)] {
+    for (allowed, says) in [(50, "bad line 51 of the 50"), (51, "none of its 51 lines is an example")] {
         let data = Data { skip_bad_lines: allowed, ..Data::new(&path) };
         let mut reader = Reader::open(&data, 7, Share::ALL).unwrap();
-        let read = reader.next(&mut Block::default());
-        assert_eq!(read.is_err(), fails, "{allowed}");
+        let error = reader.next(&mut Block::default()).unwrap_err().to_string();
+        assert!(error.contains(says), "{allowed}: {error}");
         assert_eq!(reader.bad_lines().count, 51);
     }
 }
@@ -339,7 +339,7 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     let read = |name: &str, text: &str, crosses: &Arc<Crosses>| {
         let columns = ColumnChoice { numeric: vec!["x".into()], ..ColumnChoice::default() };
         let columns = if name == "vw" { ColumnChoice::default() } else { columns };
-        let fields = FieldUse { crosses: crosses.clone(), in_blocks: true };
+        let fields = FieldUse { crosses: crosses.clone(), in_blocks: true, ..FieldUse::default() };
         examples(&Data { columns, fields, ..Data::new(&file(&folder, &format!("table.{name}"), text)) })
     };
     let named = crosses(&["air*hour", "x,air", "x*x"], &[]);
@@ -367,7 +367,8 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     assert_eq!((&vw.offsets[..], &vw.fields[..4]), (&[0, 7, 14, 19][..], &csv.fields[..4]));
     // libffm has fields by number, and libsvm has none.
     let ffm = file(&folder, "table.ffm", "1 3:7:1 12:9:2\n");
-    let of = |fields: &Arc<Crosses>| FieldUse { crosses: fields.clone(), in_blocks: true };
+    let of =
+        |fields: &Arc<Crosses>| FieldUse { crosses: fields.clone(), in_blocks: true, ..FieldUse::default() };
     let ffm = examples(&Data { fields: of(&crosses(&["3*12"], &[])), ..Data::new(&ffm) });
     assert_eq!((ffm.keys[3], ffm.values[3]), (cross_key(&[9, 7]), 2.0));
     assert_eq!(ffm.fields, [0, field("3"), field("12"), field("12*3")]);
@@ -436,7 +437,7 @@ fn json_lines_of_vw_have_the_examples_of_its_text() {
     ];
     let json = json.join("\n");
     let read = |name: &str, text: &str| {
-        let fields = FieldUse { crosses: Arc::default(), in_blocks: true };
+        let fields = FieldUse { in_blocks: true, ..FieldUse::default() };
         examples(&Data { fields, ..Data::new(&file(&folder, name, text)) })
     };
     let of_text = read("a.vw", &text.replace("-1", "0"));

@@ -7,6 +7,8 @@ mod files;
 mod formats;
 #[cfg(feature = "cloud")]
 mod objects;
+#[cfg(feature = "parquet")]
+mod odd;
 mod reading;
 #[cfg(feature = "parquet")]
 mod table_files;

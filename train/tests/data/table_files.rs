@@ -171,6 +171,27 @@ fn damaged_files_end_by_name() {
     assert!(named > 150, "{named}");
 }
 
+/// Once a file that says so made the reader allocate and read gigabytes.
+#[test]
+fn a_description_of_gigabytes_is_refused_before_it_is_read() {
+    use std::io::{Seek, SeekFrom, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sparse.parquet");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(b"PAR1\x15").unwrap();
+    // No byte between is on the disk.
+    file.seek(SeekFrom::Start(4_500_000_000)).unwrap();
+    file.write_all(&4_000_000_000u32.to_le_bytes()).unwrap();
+    file.write_all(b"PAR1").unwrap();
+    let path = path.display().to_string();
+    let error = Reader::look(&Data::new(&path)).unwrap_err().to_string();
+    let says = format!("{path}: its description cannot be read");
+    assert!(
+        error.contains(&says) && error.contains("4000000000 bytes") && error.contains("1073741824"),
+        "{error}"
+    );
+}
+
 /// The bytes of one column of one row group are damaged: the error has its name and the number of the group.
 #[test]
 fn a_damaged_page_is_named_with_its_row_group_and_column() {

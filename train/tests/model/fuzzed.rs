@@ -39,13 +39,18 @@ pub fn read(
 ) -> Result<(Vec<Plain>, u64), ReadError> {
     let mut reader = Reader::over(data, Box::new(bytes), batch, Share::ALL)?;
     let (mut block, mut rows) = (Block::default(), Vec::new());
-    while reader.next(&mut block)? {
+    loop {
+        match reader.next(&mut block) {
+            Ok(true) => {}
+            // Lines without an example are compared like others.
+            Ok(false) | Err(ReadError::NoExample { .. }) => return Ok((rows, reader.bad_lines().count)),
+            Err(error) => return Err(error),
+        }
         for i in 0..block.len() {
             let features = block.range(i).map(|j| (block.keys[j], block.values[j])).collect();
             rows.push((block.labels[i], [block.importance(i), block.base(i)], features));
         }
     }
-    Ok((rows, reader.bad_lines().count))
 }
 
 /// Compares bit for bit, so that NaN labels are equal too.

@@ -21,6 +21,7 @@ use crate::train::{ending, options, tasks};
 use crate::{security, signals};
 use gannet::job::{DataServerConfig, FeedStatus, JobPlan, JobStatus, forget_job};
 use gannet::runs::RunMember;
+use gannet::table::Admission;
 use gannet::train::models::Objective;
 use gannet::train::{
     Backend, BadLines, Columns, FileDataSource, FileFingerprint, Options, Progress, PushContent, Reader,
@@ -270,6 +271,8 @@ impl ServedJob<'_> {
         report.print(results.output.json, validator.into_validations(), account);
         results.print_saved(saved, stopped);
         ending::ended_early(stopped, report.examples())?;
+        let has_all_rows = self.args.admission.admission() == Admission::All;
+        ending::learned_something(examples, None, report.stats.rows == 0 && has_all_rows)?;
         Ok(report.stats.rows)
     }
 

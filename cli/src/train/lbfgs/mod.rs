@@ -114,6 +114,7 @@ impl Learner for LbfgsLearner {
         let number = (own.args.job.task_index, own.incarnation);
         let done = follow(columns, &mut examples, number, plan.settings.patience, stop)?;
         warnings::warn_of_bad_lines(&loaded.bad_lines);
+        warnings::warn_of_crosses(options);
         let (examples, passes, stopped) = (examples.len() as u64, done.passes, done.stopped);
         Ok((LbfgsResults { examples, passes, stopped, loaded, led: None }, None))
     }
@@ -177,6 +178,7 @@ fn lead<C: Columns>(
     let trained = chief.train(&mut |t| print_iteration(t, quiet))?;
     let seconds = start.elapsed().as_secs_f64();
     warnings::warn_of_bad_lines(&loaded.bad_lines);
+    warnings::warn_of_crosses(options);
     let Trained { passes, stopped, .. } = trained;
     let (transport, stats) = (columns.transport(), Stats::default());
     let led = Led { trained, one_class, seconds, load_seconds, transport, test: None, nonzero: None, stats };

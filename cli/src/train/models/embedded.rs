@@ -11,7 +11,7 @@ use crate::report::progress::ProgressDisplay;
 use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::{Results, ended_early};
+use crate::train::ending::Results;
 use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::models::learn::{finish, learn};
@@ -19,6 +19,7 @@ use crate::train::models::plan::{model, preflight};
 use crate::train::models::topics::{documents, sample_alone, topic_model};
 use crate::train::options::options;
 use crate::train::tasks::InJob;
+use crate::train::trained::Trained;
 use crate::train::validation::Validator;
 use gannet::job::PlanFile;
 use gannet::table::Admission;
@@ -57,7 +58,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         let account = Account::default();
         let of = (display, &metrics, None);
         let fitted = train_in(results, &options, (&mut *model, &shape), &mut tables, &stop, of, &account)?;
-        return ended_early(fitted.stopped, fitted.examples);
+        return fitted.ended_alone();
     }
     let schemas = schemas_of(&*model);
     let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();

@@ -10,7 +10,7 @@ use crate::model::shape::Shape;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
-use crate::report::warnings::warn_of_bad_lines;
+use crate::report::warnings::{warn_of_bad_lines, warn_of_crosses};
 use crate::train::ending::Results;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
@@ -51,6 +51,7 @@ pub fn learn<T: Tables>(
     let fitted = fitted?;
     training.finish(&fitted, options.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
+    warn_of_crosses(options);
     Ok(fitted)
 }
 

@@ -111,6 +111,17 @@ impl Crosses {
         (texts(named), texts(lettered))
     }
 
+    /// The names of those of which `is_meant` is true by their number.
+    pub(crate) fn names(&self, is_meant: impl Fn(usize) -> bool) -> Vec<String> {
+        let meant = self.list.iter().enumerate().filter(|(number, _)| is_meant(*number));
+        meant.map(|(_, cross)| cross.to_string()).collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -127,7 +138,8 @@ impl Crosses {
             .find(|name| !is_field(name))
     }
 
-    /// Appends the crossed features of the example whose features begin at `start`. `runs` has its fields.
+    /// Appends the crossed features of the example whose features begin at `start`. `runs` has its fields. `made` gets
+    /// the number of each cross that has a feature.
     ///
     /// # Errors
     /// The example would have too many features.
@@ -136,12 +148,16 @@ impl Crosses {
         block: &mut Block,
         start: usize,
         runs: &[FieldRun],
+        mut made: impl FnMut(usize),
     ) -> Result<(), &'static str> {
-        for cross in &self.list {
+        for (number, cross) in self.list.iter().enumerate() {
             let first = block.keys.len();
             let mut products =
                 Products { parts: &cross.parts, block, start, runs, chosen: [0; CROSS_FIELDS_MAX] };
             products.with(0, 1.0)?;
+            if block.keys.len() > first {
+                made(number);
+            }
             if !block.fields.is_empty() {
                 let id = FieldId::of(cross.to_string().as_bytes()).id;
                 block.fields.resize(block.fields.len() + block.keys.len() - first, id);

@@ -22,7 +22,7 @@ fn crossed(crosses: &Crosses, example: &Example) -> Vec<(u64, u32)> {
         runs.push(FieldRun { field: FieldId::of(name.as_bytes()), end: block.keys.len() });
     }
     let own = block.keys.len();
-    crosses.append(&mut block, 0, &runs).unwrap();
+    crosses.append(&mut block, 0, &runs, |_| ()).unwrap();
     let values = block.values[own..].iter().map(|value| value.to_bits());
     let mut all: Vec<(u64, u32)> = block.keys[own..].iter().copied().zip(values).collect();
     all.sort_unstable();
@@ -129,7 +129,7 @@ fn an_example_has_at_most_so_many_features() {
         block.values.extend(features.iter().map(|(_, value)| value));
         runs.push(FieldRun { field: FieldId::of(name.as_bytes()), end: block.keys.len() });
     }
-    let error = crosses(&["a*b"], &[]).unwrap().append(&mut block, 0, &runs).unwrap_err();
+    let error = crosses(&["a*b"], &[]).unwrap().append(&mut block, 0, &runs, |_| ()).unwrap_err();
     assert!(error.contains("262143"), "{error}");
 }
 

@@ -5,6 +5,7 @@ use crate::read::block::Block;
 use crate::read::error::{ReadError, few};
 use crate::read::fields::crosses::Crosses;
 use crate::read::fields::field::{FieldId, FieldRun};
+use crate::read::fields::made_crosses::{MadeCrosses, OwnCrosses};
 use crate::read::formats::columns::Columns;
 use std::sync::Arc;
 
@@ -15,9 +16,24 @@ pub struct FieldUse {
     pub crosses: Arc<Crosses>,
     /// Whether blocks say the [field](crate::Block::fields) of each feature.
     pub in_blocks: bool,
+    /// Which crosses have made a feature, of all passes over the data.
+    pub made: Arc<MadeCrosses>,
 }
 
 impl FieldUse {
+    /// A use of crosses alone.
+    pub fn of(crosses: Crosses) -> FieldUse {
+        FieldUse { crosses: Arc::new(crosses), ..FieldUse::default() }
+    }
+
+    /// Which crosses have made no feature, as flags name them, and in how many examples. `None`: each has made one, or
+    /// fewer than `least` examples were looked at.
+    pub fn unmade(&self, least: u64) -> Option<(Vec<String>, u64)> {
+        let examples = self.made.examples();
+        let unmade = self.crosses.names(|cross| !self.made.has(cross));
+        (examples >= least && !unmade.is_empty()).then_some((unmade, examples))
+    }
+
     /// Checks that crosses name only these columns of features.
     ///
     /// # Errors
@@ -53,11 +69,13 @@ pub(crate) struct ExampleFields {
     is_used: bool,
     of: FieldUse,
     runs: Vec<FieldRun>,
+    made: OwnCrosses,
 }
 
 impl ExampleFields {
     pub fn new(of: &FieldUse) -> ExampleFields {
-        ExampleFields { is_used: of.in_blocks || !of.crosses.is_empty(), of: of.clone(), runs: Vec::new() }
+        let is_used = of.in_blocks || !of.crosses.is_empty();
+        ExampleFields { is_used, of: of.clone(), ..ExampleFields::default() }
     }
 
     /// Whether anything uses fields.
@@ -111,7 +129,9 @@ impl ExampleFields {
                 block.fields.resize(run.end, run.field.id);
             }
         }
-        let crossed = self.of.crosses.append(block, start, &self.runs);
+        let FieldUse { crosses, made, .. } = &self.of;
+        let crossed = crosses.append(block, start, &self.runs, |cross| self.made.add(cross, made));
+        self.made.end(crosses.len(), made);
         self.runs.clear();
         crossed
     }

@@ -3,3 +3,4 @@
 pub(crate) mod crosses;
 pub(crate) mod example_fields;
 pub(crate) mod field;
+pub(crate) mod made_crosses;

@@ -4,7 +4,7 @@
 //! There is no header. So a column is whatever has its name in a line: a category, unless a flag says otherwise. A name
 //! that a flag lists and a line has not is a missing value.
 
-use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX};
+use crate::limits::{FEATURES_PER_EXAMPLE_MAX, JSON_DEPTH_MAX, JSON_NESTED_MAX};
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
@@ -215,6 +215,9 @@ impl Json {
             Field::Listed(at) => {
                 self.fields[at].seen = self.line;
                 let listed = &self.fields[at];
+                if listed.role == Role::Skipped {
+                    return Ok(());
+                }
                 if listed.role == Role::Offset {
                     let text = text(value, FLAGS).map_err(in_column)?;
                     let base = parse_offset(text.as_deref().unwrap_or_default());
@@ -329,6 +332,7 @@ pub(crate) fn walk_object(
     object: &[u8],
     each: &mut dyn FnMut(&str, LazyValue<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
+    check_nested(object)?;
     let mut end = None;
     for entry in to_object_iter(object) {
         let (name, value) = entry.map_err(json_fault)?;
@@ -347,6 +351,38 @@ pub(crate) fn walk_object(
         Some([]) => Ok(()),
         _ => Err("expected one JSON object on the line, and nothing behind it".into()),
     }
+}
+
+/// Refuses a text that is nested so deeply that the parser would overflow its stack: it calls itself for each object
+/// and list that is inside another.
+fn check_nested(text: &[u8]) -> Result<(), String> {
+    // `[` and `{` differ in one bit. Most lines have few of them.
+    let opened = text.iter().filter(|&&byte| byte | 0x20 == b'{').count();
+    if opened > JSON_NESTED_MAX && depth(text) > JSON_NESTED_MAX {
+        return Err(format!("expected at most {JSON_NESTED_MAX} objects and lists inside each other"));
+    }
+    Ok(())
+}
+
+/// The greatest number of objects and lists inside each other, up to where the text is no JSON.
+#[cold]
+fn depth(text: &[u8]) -> usize {
+    let (mut depth, mut most, mut in_quotes, mut is_escaped) = (0usize, 0, false, false);
+    for &byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_quotes => is_escaped = true,
+            b'"' => in_quotes = !in_quotes,
+            _ if in_quotes => {}
+            b'{' | b'[' => {
+                depth += 1;
+                most = most.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
 }
 
 /// The text behind JSON's white space, which has no form feed.

@@ -33,6 +33,9 @@ pub(crate) struct LineBlocks {
     /// Which labels occurred of those that become 0: 1 for label 0, 2 for label -1.
     zeros: u8,
     pub(super) data_lines: u64,
+    /// Data lines that were passed over, and examples.
+    pub(super) passed_lines: u64,
+    examples: u64,
     /// The byte of the file at which the source begins.
     pub(super) start: u64,
     /// Whether it reads a split, which may have no lines.
@@ -96,6 +99,8 @@ impl LineBlocks {
             bad: BadLines::default(),
             zeros: 0,
             data_lines: 0,
+            passed_lines: 0,
+            examples: 0,
             start: 0,
             of_split: false,
             parts: None,
@@ -232,13 +237,16 @@ impl LineBlocks {
             let before = self.data_lines;
             if mine {
                 self.read_batch(block)?;
+                self.examples += block.len() as u64;
             } else {
                 self.pass_batch()?;
             }
             let lines = self.data_lines - before;
             self.next_batch += 1;
             if lines == 0 && self.parts.is_none() {
-                return self.check_not_empty().map(|()| false);
+                self.check_not_empty()?;
+                self.check_examples()?;
+                return Ok(false);
             }
             // A batch with only bad lines is skipped.
             if mine && !block.is_empty() {
@@ -252,6 +260,14 @@ impl LineBlocks {
     pub(super) fn check_not_empty(&self) -> Result<(), ReadError> {
         if self.data_lines == 0 && !self.of_split {
             return Err(ReadError::Empty { file: self.data.name() });
+        }
+        Ok(())
+    }
+
+    /// Checks, at the end of the data, that a line is an example, or may be one of another share.
+    fn check_examples(&self) -> Result<(), ReadError> {
+        if self.examples + self.passed_lines == 0 && !self.of_split {
+            return Err(ReadError::no_example(self.data.name(), self.data_lines, &self.bad));
         }
         Ok(())
     }
@@ -334,6 +350,7 @@ impl LineBlocks {
                 if !self.kind.nothing(buf, p) {
                     left -= 1;
                     self.data_lines += 1;
+                    self.passed_lines += 1;
                 }
                 (p, lines) = (next, lines + of_it);
             }

@@ -45,7 +45,8 @@ impl LineCutter {
             Err(error) => Some(Some(error)),
         };
         if let Some(error) = error {
-            parcel.end = ParcelEnd::Data { batches, data_lines, error };
+            parcel.end =
+                ParcelEnd::Data { batches, data_lines, passed_lines: self.lines.passed_lines, error };
         }
         parcel.seal();
     }

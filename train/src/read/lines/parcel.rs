@@ -39,6 +39,8 @@ pub(crate) enum ParcelEnd {
         batches: u64,
         /// Data lines of all files.
         data_lines: u64,
+        /// How many of them belong to other shares and were not parsed.
+        passed_lines: u64,
         /// Why there are no more lines. `None`: all files were read.
         error: Option<ReadError>,
     },

@@ -91,6 +91,9 @@ pub(crate) struct ParsedBlocks {
     start: u64,
     next_batch: u64,
     data_lines: u64,
+    examples: u64,
+    /// Whether it reads a split, which may have no examples.
+    of_split: bool,
     bad: BadLines,
     /// See [`Parcel::zeros`], of all lines so far.
     zeros: u8,
@@ -112,6 +115,7 @@ impl ParsedBlocks {
         }
         let (data, position, start) = (lines.data.clone(), lines.position.clone(), lines.start);
         let (format, next_batch, data_lines) = (lines.format(), lines.next_batch, lines.data_lines);
+        let (examples, of_split) = (0, lines.of_split);
         let threads = ParserThreads::start(lines, parsers).map_err(ReadError::Thread)?;
         let (bad, zeros, has_ended) = (BadLines::default(), 0, false);
         Ok(Ok(ParsedBlocks {
@@ -122,6 +126,8 @@ impl ParsedBlocks {
             start,
             next_batch,
             data_lines,
+            examples,
+            of_split,
             bad,
             zeros,
             has_ended,
@@ -150,17 +156,28 @@ impl ParsedBlocks {
                     (self.next_batch, self.data_lines) = (batches, data_lines);
                     // A batch with only bad lines is skipped.
                     if !block.is_empty() {
+                        self.examples += block.len() as u64;
                         return Ok(true);
                     }
                 }
-                ParcelEnd::Data { batches, data_lines, error } => {
+                ParcelEnd::Data { batches, data_lines, passed_lines, error } => {
                     (self.next_batch, self.data_lines, self.has_ended) = (batches, data_lines, true);
                     block.clear();
-                    return error.map_or(Ok(false), Err);
+                    error.map_or(Ok(()), Err)?;
+                    self.check_examples(passed_lines)?;
+                    return Ok(false);
                 }
             }
         }
         Ok(false)
+    }
+
+    /// As [`LineBlocks::check_examples`].
+    fn check_examples(&self, passed_lines: u64) -> Result<(), ReadError> {
+        if self.examples + passed_lines == 0 && !self.of_split {
+            return Err(ReadError::no_example(self.data.name(), self.data_lines, &self.bad));
+        }
+        Ok(())
     }
 
     /// Checks the labels of a parcel against those before. If a line is at fault, it parses the parcel again, now that

@@ -2,7 +2,7 @@
 
 use crate::read::block::Block;
 use crate::read::error::ReadError;
-use crate::read::formats::columns::Role;
+use crate::read::formats::columns::{Role, unnamed};
 use crate::read::table_rows::{TableRows, TableSettings};
 use crate::read::tables::columns::{Column, check, has_numbers};
 use arrow_array::RecordBatch;
@@ -36,7 +36,12 @@ impl BatchRows {
         settings: &TableSettings,
         intercept: bool,
     ) -> Result<BatchRows, ReadError> {
-        let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        // As in a CSV file of the table, a column may have no name.
+        let name_of = |at: usize| match schema.field(at).name() {
+            name if name.trim().is_empty() => unnamed(at),
+            name => name.clone(),
+        };
+        let header: Vec<String> = (0..schema.fields().len()).map(name_of).collect();
         let is_number = |at: usize| has_numbers(schema.field(at).data_type());
         let rows = TableRows::typed(name, &header, settings, &is_number)?;
         for (field, role) in schema.fields().iter().zip(rows.roles()) {

@@ -1,5 +1,6 @@
 //! The bytes of a table's file, which are counted. Of an object the ranges of each column are read ahead by themselves.
 
+use crate::limits::TABLE_PAGE_BYTES_MAX;
 use crate::read::bytes::data_file::DataFile;
 use crate::read::bytes::stop_flag::StopFlag;
 #[cfg(feature = "cloud")]
@@ -120,6 +121,12 @@ impl ChunkReader for CountedFile {
         if start.saturating_add(length as u64) > Length::len(self) {
             return Err(ParquetError::EOF(format!(
                 "{length} bytes at byte {start} are behind the end of the file"
+            )));
+        }
+        if length > TABLE_PAGE_BYTES_MAX {
+            return Err(ParquetError::General(format!(
+                "a page or the description of the file has {length} bytes, and at most {TABLE_PAGE_BYTES_MAX} are read at \
+                 once; write it with smaller pages"
             )));
         }
         let mut bytes = vec![0; length];
