@@ -40,6 +40,7 @@ pub use read::growing::kafka_commits::SavedPartitions;
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::GrowingSource;
 pub use read::growing::text_parts::{PartedText, TextParts};
+pub use read::normalization::{AgreedNormalization, Normalization, Normalize, NormalizedFeature};
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;

@@ -39,6 +39,17 @@ pub const COLUMNS_MAX: usize = 1 << 14;
 /// Rows of a table file that are decoded at once.
 #[cfg(feature = "parquet")]
 pub const TABLE_ROWS: usize = 4096;
+/// Examples that say how large the values of features are.
+pub const SURVEYED_EXAMPLES: usize = 10_000;
+/// Features of those examples behind which fewer examples have to do, so that they fit into memory.
+pub const SURVEYED_FEATURES_MAX: usize = 1 << 21;
+/// Examples that are read at once to survey a file.
+pub const SURVEY_BATCH: usize = 256;
+/// The most that a value may be on either side of 0 when it is normalized.
+pub const NORMALIZED_MAX: f32 = 16.0;
+/// The average squared length of the normalized numbers of an example. Longer ones are shortened, because the steps of
+/// online learners grow with it.
+pub const SURVEYED_LENGTH_MAX: f64 = 64.0;
 /// Most crosses of a data set.
 pub const CROSSES_MAX: usize = 256;
 /// Most fields of one cross.
