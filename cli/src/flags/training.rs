@@ -73,16 +73,9 @@ pub struct DataArgs {
     #[command(flatten)]
     pub cache: DataCacheArgs,
     /// Bring the values of each feature to one size, so that no result depends on the units of measurement. The first
-    /// 10,000 examples say how large values are. The model stores that.
-    #[arg(
-        long,
-        help_heading = "Data",
-        value_enum,
-        value_name = "on|off",
-        default_value = "on",
-        hide_short_help = true
-    )]
-    pub normalize: NormalizeName,
+    /// 10,000 examples say how large values are. The model stores that. Default: on; L-BFGS and lda need none.
+    #[arg(long, help_heading = "Data", value_enum, value_name = "on|off", hide_short_help = true)]
+    pub normalize: Option<NormalizeName>,
     /// Train without an intercept.
     #[arg(long, help_heading = "Model", display_order = 1000)]
     pub no_intercept: bool,

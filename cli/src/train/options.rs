@@ -8,7 +8,7 @@ use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
 use crate::train::{cache, input_check, normalize};
 use gannet::Schema;
-use gannet::train::{Data, Options, PushContent, Share};
+use gannet::train::{Options, PushContent, Share};
 use std::path::Path;
 
 /// The schema that the flags choose.
@@ -29,12 +29,11 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     let (from, passes, job) = (&args.data, &args.passes, &args.job);
     let mut data = input::data(&from.files, &from.input, !from.no_intercept)?;
     data.labels = labels::labels(&args.model, &from.input, data.labels)?;
-    data.normalize = normalize::of_training(args);
     let mut options = Options::new(data);
     if with_test && !from.test.is_empty() {
-        let test = input::data(&from.test, &from.input, !from.no_intercept)?;
-        options.test = Some(Data { normalize: options.data.normalize.follower(), ..test });
+        options.test = Some(input::data(&from.test, &from.input, !from.no_intercept)?);
     }
+    options.normalize(&normalize::of_training(args)?);
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     if !from.files.is_empty() && (with_test || from.input.scale.is_some()) {
         let tells = with_test && job.task_index == 0 && !args.output.json;

@@ -14,6 +14,7 @@ use crate::runs::{fixed_share, settings};
 use crate::signals;
 use crate::train::ending::{Results, learned_something};
 use crate::train::feed::data_client::DataClient;
+use crate::train::normalize;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use gannet::runs::RunSetting;
@@ -149,8 +150,10 @@ impl<'a> JobWorker<'a> {
         let schemas = learner.schemas();
         let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
         let of_run = (settings.clone(), &self.options.data.scale);
+        let beside = normalize::table_beside(&names);
+        let all: Vec<&str> = names.iter().copied().chain(beside.as_deref()).collect();
         let joined =
-            in_run::join(job, args.output.json, &mut line, of_run, &names, (job.task_index, self.again()))?;
+            in_run::join(job, args.output.json, &mut line, of_run, &all, (job.task_index, self.again()))?;
         let Some(run) = joined else { return Ok(()) };
         run.scale(&mut self.options.data, self.held_out.as_mut());
         // The worker joins the job before it connects: a second process with this index is refused before it can
@@ -168,6 +171,8 @@ impl<'a> JobWorker<'a> {
             run.print_missing_workers()?;
         }
         let mut worker = line.connect(&self.metrics)?;
+        let reads_files = args.job.data_server.feed.is_none() && !args.data.follow.grows();
+        normalize::agree_at_servers(&self.options.data, (&line.net, &line.config), names[0], reads_files)?;
         if let Some(in_job) = &in_job {
             in_job.open_tables(&mut worker)?;
         }
