@@ -72,6 +72,11 @@ fn of_warm_start(folder: &Path, table: &str) -> Result<Normalize, Failure> {
     Ok(of_rows?.map_or_else(Normalize::off, Normalize::by))
 }
 
+/// The normalization of the training of this process, if it has begun.
+pub fn of_process() -> Option<&'static Normalize> {
+    OF_PROCESS.get()
+}
+
 /// Whether the values of the training of this process are normalized.
 pub fn is_on() -> bool {
     OF_PROCESS.get().is_some_and(Normalize::is_on)

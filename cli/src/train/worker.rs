@@ -171,12 +171,12 @@ impl<'a> JobWorker<'a> {
             run.print_missing_workers()?;
         }
         let mut worker = line.connect(&self.metrics)?;
-        let reads_files = args.job.data_server.feed.is_none() && !args.data.follow.grows();
-        normalize::agree_at_servers(&self.options.data, (&line.net, &line.config), names[0], reads_files)?;
         if let Some(in_job) = &in_job {
             in_job.open_tables(&mut worker)?;
         }
         let mut tables = learner.open(&self, worker, in_job.is_none().then_some(&run))?;
+        let reads_files = args.job.data_server.feed.is_none() && !args.data.follow.grows();
+        normalize::agree_at_servers(&self.options.data, (&line.net, &line.config), names[0], reads_files)?;
         if let Some(in_job) = &in_job {
             in_job.start_together(job, &self.stop)?;
         }

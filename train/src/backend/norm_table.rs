@@ -121,6 +121,17 @@ impl<N: Net> NormAtServers<N> {
         normalization_of(&mut |page| Ok(worker.scan(table, page)?))
     }
 
+    /// Writes features, as far as a worker comes that dies before it has chosen them.
+    ///
+    /// # Errors
+    /// The servers are lost.
+    #[doc(hidden)]
+    pub fn write(&self, own: &Normalization) -> Result<(), BackendError> {
+        let (mut worker, table) = self.connect()?;
+        write(&mut worker, table, own)?;
+        Ok(())
+    }
+
     fn connect(&self) -> Result<(Worker<N>, TableId), WorkerError> {
         let mut worker = Worker::connect(self.net.clone(), self.config.clone())?;
         let table = worker.open_table_exactly(&self.schema)?;
@@ -136,16 +147,22 @@ impl<N: Net> NormAtServers<N> {
         let mut row = [0.0; FLOATS];
         worker.pull(table, &[CHOSEN], Read::State, &mut row)?;
         if chosen(&row).is_none() {
-            let name = name_of(own.features());
-            let (keys, rows) = rows_of(own.features(), name);
-            for (keys, rows) in keys.chunks(ROWS).zip(rows.chunks(ROWS * FLOATS)) {
-                worker.push(table, keys, Write::Row, rows)?;
-            }
+            let name = write(&mut worker, table, own)?;
             choose(&mut worker, table, name)?;
         }
         let decided = normalization_of(&mut |page| Ok(worker.scan(table, page)?))?;
         decided.ok_or(BackendError::Order("the servers have not kept the normalization"))
     }
+}
+
+/// Writes features. Returns their name.
+fn write<N: Net>(worker: &mut Worker<N>, table: TableId, own: &Normalization) -> Result<u64, WorkerError> {
+    let name = name_of(own.features());
+    let (keys, rows) = rows_of(own.features(), name);
+    for (keys, rows) in keys.chunks(ROWS).zip(rows.chunks(ROWS * FLOATS)) {
+        worker.push(table, keys, Write::Row, rows)?;
+    }
+    Ok(name)
 }
 
 /// Chooses a name, unless another worker was faster.

@@ -3,7 +3,7 @@
 //! stores it, and every worker, test and prediction uses it.
 
 use crate::limits::NORMALIZED_MAX;
-use crate::read::block::Block;
+use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::error::ReadError;
 use gannet_core::hash;
 use std::fmt::{self, Write};
@@ -83,6 +83,20 @@ impl Normalization {
         match self.feature(key) {
             Some(feature) => ((x - feature.center) * feature.factor).clamp(-NORMALIZED_MAX, NORMALIZED_MAX),
             None => sign(x),
+        }
+    }
+
+    /// Makes of the weights of these keys those for values that are not normalized. Only the bound is lost.
+    pub fn measured_as_given(&self, keys: &[u64], weights: &mut [f32]) {
+        let mut moved = 0.0;
+        for (key, weight) in keys.iter().zip(&mut *weights) {
+            if let Some(feature) = self.feature(*key) {
+                *weight *= feature.factor;
+                moved += f64::from(*weight) * f64::from(feature.center);
+            }
+        }
+        if let Some(at) = keys.iter().position(|&key| key == INTERCEPT_KEY) {
+            weights[at] = (f64::from(weights[at]) - moved) as f32;
         }
     }
 
