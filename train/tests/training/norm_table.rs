@@ -21,7 +21,8 @@ fn seen(of: u64, features: u64) -> Normalization {
 }
 
 fn config(server: &Server, pusher: u64, incarnation: u64) -> WorkerConfig {
-    WorkerConfig::builder([server.addr()]).pusher(pusher).incarnation(incarnation).build()
+    let config = WorkerConfig::builder([server.addr()]).incarnation(incarnation).build();
+    WorkerConfig { pusher, ..config }
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn a_worker_that_dies_before_it_has_decided_leaves_nothing() {
 #[test]
 fn a_folder_keeps_the_first_decision() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || NormInStore::new(&Store::open(folder.path()).unwrap(), None, "lr");
+    let open = || NormInStore::new(&Store::open_dir(folder.path()).unwrap(), None, "lr");
     assert_eq!(open().decided().unwrap(), None);
     assert_eq!(open().agree(seen(1, 9_000)).unwrap(), seen(1, 9_000));
     assert_eq!(open().decided().unwrap(), Some(seen(1, 9_000)));
