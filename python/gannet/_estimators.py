@@ -205,7 +205,8 @@ class TableEstimator(BaseEstimator):
     def _rows_of(self, X: Any) -> Any:
         """A matrix in rows, normalized. The examples of the first call say how large values are."""
         rows = rows_of(X)
-        if self._sizes is None:
+        if self._sizes is None or not np.isfinite(single(rows.data)).all():
+            # The native module names the value that is not finite.
             return rows
         self._sizes.look(rows, not sparse.issparse(X))
         return self._sizes.of(rows)
@@ -414,6 +415,12 @@ def in_order(order: Any, target: Any, importances: Any) -> tuple[Any, Any]:
 def rows_of(X: Any) -> Any:
     """A matrix in rows, without zeros if it was dense."""
     return sparse.csr_matrix(X)
+
+
+def single(values: Any) -> Any:
+    """The values as float32, infinite where they are too large for that."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def examples_of(X: Any, labels: Any, importances: Optional[Any]) -> _native.Examples:

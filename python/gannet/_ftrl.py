@@ -66,7 +66,7 @@ class FTRLClassifier(TableClassifier):
     warm_start : bool
         Whether ``fit`` goes on with the weights of the last ``fit``. "ftrl" goes on with its own rows alone, so not
         after "lbfgs". What the rows depend on must be as it was: ``alpha``, ``beta``, ``l1``, ``l2``,
-        ``fit_intercept``. That holds for ``partial_fit``, too.
+        ``fit_intercept``, ``normalize``. That holds for ``partial_fit``, too.
     servers : str, list of str, LocalCluster, dict or None
         Where the tables are. None: in this process. Otherwise the servers, as ``gannet.connect`` takes them, or a dict
         of its arguments. python/README.md has more.

@@ -29,8 +29,11 @@ class Sizes:
         it lacks is a 0, in a feature that all examples have."""
         count, features = X.shape
         first = not self.known.any()
+        if (X.data == 1).all():
+            # One-hot data stays as it is.
+            self.known[X.indices] = True
+            return
         columns = sparse.csc_matrix(X)
-        columns.sum_duplicates()
         columns.eliminate_zeros()
         found = np.diff(columns.indptr)
         new = np.flatnonzero(~self.known & (found > 0))
@@ -42,7 +45,8 @@ class Sizes:
         most[found > 0] = np.maximum.reduceat(sizes, begins)
         differ = least < most
         at = np.repeat(np.arange(features), found)
-        everywhere = differ & first & (dense | (found == count))
+        # A feature that an example has twice may not be in another one.
+        everywhere = differ & first & (dense | ((found == count) & X.has_canonical_format))
         center = np.where(everywhere, np.bincount(at, columns.data, features) / count, 0.0)
         squares = np.bincount(at, (columns.data - center[at]) ** 2, features)
         # The zeros of features that all examples have are values, too.
@@ -57,11 +61,16 @@ class Sizes:
 
     def of(self, X: Any) -> Any:
         """The normalized matrix in rows."""
+        if not self.center.any() and (self.factor == 1).all() and (np.abs(X.data) <= BOUND).all():
+            return X
         X = sparse.csr_matrix(X, copy=True)
-        X.sum_duplicates()
         values = (X.data - self.center[X.indices]) * self.factor[X.indices]
-        found = np.bincount(X.indices, minlength=X.shape[1])
         X.data = np.clip(values, -BOUND, BOUND)
+        if not self.center.any():
+            return X
+        if not X.has_canonical_format:
+            X.sum_duplicates()
+        found = np.bincount(X.indices, minlength=X.shape[1])
         lacking = np.flatnonzero((self.center != 0) & (found < X.shape[0]))
         if lacking.size:
             X = X + self._zeros(X, lacking)

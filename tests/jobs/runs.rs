@@ -31,7 +31,7 @@ fn a_second_job_went_on_in_the_rows_of_the_first_and_nobody_said_so() {
     for folder in ["a", "b"] {
         let tables: Vec<_> = std::fs::read_dir(world.file(folder)).unwrap().map(|e| e.unwrap()).collect();
         let tables = tables.iter().filter(|entry| entry.file_type().unwrap().is_dir()).count();
-        assert_eq!(tables, 1, "{folder}");
+        assert_eq!(tables, 2, "{folder}: lr and lr-norm");
     }
     let other = ok(&run(&world.line(&hosts, 1, 0, "--run other")));
     assert!((was - other["logloss"].as_f64().unwrap()).abs() < 1e-6, "{other}");

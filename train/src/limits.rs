@@ -43,6 +43,8 @@ pub const TABLE_ROWS: usize = 4096;
 pub const SURVEYED_EXAMPLES: usize = 10_000;
 /// Features of those examples behind which fewer examples have to do, so that they fit into memory.
 pub const SURVEYED_FEATURES_MAX: usize = 1 << 21;
+/// How long those examples may take to come from standard input or a FIFO. Then those that have come have to do.
+pub const SURVEY_PATIENCE: Duration = Duration::from_secs(1);
 /// Examples that are read at once to survey a file.
 pub const SURVEY_BATCH: usize = 256;
 /// The most that a value may be on either side of 0 when it is normalized.

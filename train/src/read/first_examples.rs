@@ -7,6 +7,7 @@ use crate::read::error::ReadError;
 use crate::read::normalization::{Normalization, Normalize};
 use crate::read::size_survey::survey;
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 /// Blocks that were read ahead, and how the reading of them ended.
 #[derive(Default)]
@@ -21,13 +22,21 @@ pub(crate) struct FirstExamples {
 }
 
 impl FirstExamples {
-    /// Reads blocks with `next` until enough is known. It returns whether there was a block, and where it ends.
-    pub fn read(mut next: impl FnMut(&mut Block) -> (Result<bool, ReadError>, BlockEnd)) -> FirstExamples {
-        let mut first = FirstExamples::default();
-        while first.examples < SURVEYED_EXAMPLES && first.features < SURVEYED_FEATURES_MAX {
+    /// Reads blocks with `next` until enough is known, or until `patience` is over. It returns whether there was a
+    /// block, and where it ends.
+    pub fn read(
+        patience: Duration,
+        mut next: impl FnMut(&mut Block) -> (Result<bool, ReadError>, BlockEnd),
+    ) -> FirstExamples {
+        let (mut first, mut since) = (FirstExamples::default(), None::<Instant>);
+        while first.examples < SURVEYED_EXAMPLES
+            && first.features < SURVEYED_FEATURES_MAX
+            && since.is_none_or(|since| since.elapsed() < patience)
+        {
             let mut block = Block::default();
             match next(&mut block) {
                 (Ok(true), end) => {
+                    since.get_or_insert_with(Instant::now);
                     first.examples += block.len();
                     first.features += block.keys.len();
                     first.blocks.push_back((block, end));

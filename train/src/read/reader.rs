@@ -1,7 +1,7 @@
 //! Reads examples in batches, wherever they are: in files, or in a source of the program. Batch i is the same for every
 //! worker, whatever its share. Worker i of n takes batches i mod n.
 
-use crate::limits::SURVEY_BATCH;
+use crate::limits::{SURVEY_BATCH, SURVEY_PATIENCE};
 use crate::read::block::Block;
 use crate::read::block_source::SourceBlocks;
 use crate::read::bytes::source::Source;
@@ -22,6 +22,7 @@ use crate::read::splits::split_file::SplitFiles;
 #[cfg(feature = "parquet")]
 use crate::read::tables::table_blocks::{self, TableBlocks};
 use std::io::Read;
+use std::time::Duration;
 
 /// What data that is not in files is called where a format is expected.
 const MEMORY: &str = "memory";
@@ -35,6 +36,8 @@ pub struct Reader {
     /// The cache of this pass. While it is read, `blocks` has read nothing yet.
     cache: Option<CacheUse>,
     normalize: Normalize,
+    /// How long the first examples may take to come.
+    survey_patience: Duration,
     /// Examples that were read ahead, because they say how large values are.
     first: Option<FirstExamples>,
 }
@@ -56,7 +59,9 @@ impl Reader {
     fn of(data: &Data, blocks: Blocks) -> Reader {
         let (position, bad, normalize) =
             (ReadPosition::default(), BadLines::default(), data.normalize.clone());
-        Reader { blocks, position, bad, cache: None, normalize, first: None }
+        let comes_once = normalize.is_to_survey() && data.must_be_files("").is_err();
+        let survey_patience = if comes_once { SURVEY_PATIENCE } else { Duration::MAX };
+        Reader { blocks, position, bad, cache: None, normalize, survey_patience, first: None }
     }
 
     fn of_lines(data: &Data, lines: LineBlocks) -> Reader {
@@ -226,7 +231,7 @@ impl Reader {
     /// There are more bad lines than may be skipped, or a file cannot be read. The reader is then at its end.
     pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         if self.normalize.is_to_survey() {
-            let first = FirstExamples::read(|block| {
+            let first = FirstExamples::read(self.survey_patience, |block| {
                 let read = self.next_as_it_is(block);
                 (read, BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() })
             });
@@ -253,7 +258,7 @@ impl Reader {
     pub fn survey(data: &Data) -> Result<Option<Normalization>, ReadError> {
         let plain = Data { normalize: Normalize::off(), cache: None, ..data.clone() };
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
-        let first = FirstExamples::read(|block| (reader.next(block), BlockEnd::default()));
+        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
         Ok(first.survey())
     }
 

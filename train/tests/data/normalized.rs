@@ -6,7 +6,10 @@ use gannet_train::{
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The examples of rows in memory: keys and values.
 type Rows = Vec<Vec<(u64, f32)>>;
@@ -191,4 +194,46 @@ fn workers_agree_and_test_data_says_nothing() {
     assert_ne!(first, second);
     assert_eq!(values(&of(2.0), test), first);
     assert_eq!(values(&of(2.0), Normalize::by(one.known().unwrap().clone())), first);
+}
+
+/// Lines that come slowly, a hundred at a time.
+struct Slow {
+    sent: Arc<AtomicUsize>,
+    left: Vec<u8>,
+}
+
+impl Read for Slow {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.left.is_empty() {
+            let chunk = self.sent.fetch_add(1, Relaxed);
+            if chunk == 30 {
+                return Ok(0);
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            self.left = (0..100).flat_map(|i| format!("1 1:{}\n", 100 * chunk + i).into_bytes()).collect();
+        }
+        let count = out.len().min(self.left.len());
+        out[..count].copy_from_slice(&self.left[..count]);
+        self.left.drain(..count);
+        Ok(count)
+    }
+}
+
+#[test]
+fn examples_that_come_slowly_are_not_waited_for() {
+    let normalize = Normalize::by_first_examples();
+    let data = Data { normalize: normalize.clone(), ..Data::new("-") };
+    let sent = Arc::<AtomicUsize>::default();
+    let slow = Slow { sent: sent.clone(), left: Vec::new() };
+    let mut reader = Reader::over(&data, Box::new(slow), 10, Share::ALL).unwrap();
+    let mut block = Block::default();
+    assert!(reader.next(&mut block).unwrap());
+    // About four hundred lines came in a second.
+    assert!(sent.load(Relaxed) < 15, "{sent:?} of 30 chunks");
+    let known = normalize.known().unwrap().clone();
+    let mut examples = block.len();
+    while reader.next(&mut block).unwrap() {
+        examples += block.len();
+    }
+    assert_eq!((examples, normalize.known()), (3_000, Some(&known)));
 }
