@@ -11,7 +11,8 @@ use std::collections::HashMap;
 /// The most rows of a model whose weights are printed.
 const WEIGHTS_SHOWN: u64 = 32;
 
-/// The weights by feature name, of a model with one weight a row and few rows. They are for values as the data has them.
+/// The weights by feature name, of a model with one weight a row and few rows. They are for values as the data has
+/// them.
 pub fn weights<T: Tables>(
     model: &dyn Model,
     tables: &mut T,

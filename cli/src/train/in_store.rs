@@ -28,8 +28,7 @@ pub fn train_in_store<T: Trained>(
     let store = store::own_store(job.data_dir.as_deref(), memory)?;
     metrics.add_store(&store);
     let settings = || -> Result<_, Failure> { Ok(settings(&local_files(&options.data.files)?, &options)) };
-    let beside = normalize::table_beside(tables.0);
-    let all: Vec<&str> = tables.0.iter().copied().chain(beside.as_deref()).collect();
+    let all = normalize::with_table(tables.0);
     let run = alone::alone(&job.run, &store, (settings, &options.data.scale), (&all, tables.1))?;
     if let Some(run) = &run {
         run.scale(&mut options.data, options.test.as_mut());

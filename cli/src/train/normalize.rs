@@ -82,9 +82,10 @@ pub fn is_on() -> bool {
     OF_PROCESS.get().is_some_and(Normalize::is_on)
 }
 
-/// The name of the table for the normalization beside these tables of a model, if it has one.
-pub fn table_beside(tables: &[&str]) -> Option<String> {
-    tables.first().filter(|_| is_on()).map(|first| norm_table(first))
+/// The names of all tables of a run: those of the model, and that of the normalization, if there is one.
+pub fn with_table(tables: &[&str]) -> Vec<String> {
+    let own = tables.iter().map(|table| (*table).to_owned());
+    own.chain(tables.first().filter(|_| is_on()).map(|first| norm_table(first))).collect()
 }
 
 /// Keeps the normalization of rows that outlive this process: what an earlier training of the run has decided, or what

@@ -4,7 +4,7 @@
 use crate::checkpoint::saver::CheckpointSaver;
 use crate::failure::Failure;
 use crate::flags::{JobArgs, ModelName, OptimizerName, TasksName, TrainArgs};
-use crate::job::connection;
+use crate::job::connection::{self, WorkerConnection};
 use crate::metrics::Metrics;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
@@ -146,12 +146,10 @@ impl<'a> JobWorker<'a> {
             None => connection::line(job, Some(&self.metrics))?,
         };
         self.incarnation = line.config.incarnation;
-        let settings = self.settings(client.as_ref(), L::LEARNS_BATCHES)?;
-        let schemas = learner.schemas();
+        let (settings, schemas) = (self.settings(client.as_ref(), L::LEARNS_BATCHES)?, learner.schemas());
         let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
         let of_run = (settings.clone(), &self.options.data.scale);
-        let beside = normalize::table_beside(&names);
-        let all: Vec<&str> = names.iter().copied().chain(beside.as_deref()).collect();
+        let all = normalize::with_table(&names);
         let joined =
             in_run::join(job, args.output.json, &mut line, of_run, &all, (job.task_index, self.again()))?;
         let Some(run) = joined else { return Ok(()) };
@@ -174,9 +172,7 @@ impl<'a> JobWorker<'a> {
         if let Some(in_job) = &in_job {
             in_job.open_tables(&mut worker)?;
         }
-        let mut tables = learner.open(&self, worker, in_job.is_none().then_some(&run))?;
-        let reads_files = args.job.data_server.feed.is_none() && !args.data.follow.grows();
-        normalize::agree_at_servers(&self.options.data, (&line.net, &line.config), names[0], reads_files)?;
+        let mut tables = self.open(&learner, worker, in_job.is_none().then_some(&run), &line)?;
         if let Some(in_job) = &in_job {
             in_job.start_together(job, &self.stop)?;
         }
@@ -211,6 +207,22 @@ impl<'a> JobWorker<'a> {
             learned_something(examples, bad_lines)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// Opens the tables, and agrees with the other workers on how values are normalized.
+    fn open<L: Learner>(
+        &self,
+        learner: &L,
+        worker: Worker<Transports>,
+        run: Option<&InRun>,
+        line: &WorkerConnection,
+    ) -> Result<L::Tables, Failure> {
+        let tables = learner.open(self, worker, run)?;
+        let TrainArgs { job, data, .. } = self.args;
+        let reads_files = job.data_server.feed.is_none() && !data.follow.grows();
+        let (at, table) = ((&line.net, &line.config), &learner.schemas()[0].name);
+        normalize::agree_at_servers(&self.options.data, at, table, reads_files)?;
+        Ok(tables)
     }
 
     /// The settings of the run.

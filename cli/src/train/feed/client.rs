@@ -66,8 +66,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let mut line = connection::line_of_reader(job, READER)?;
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
-    let beside = normalize::table_beside(&[&schema.name]);
-    let tables: Vec<&str> = [schema.name.as_str()].into_iter().chain(beside.as_deref()).collect();
+    let tables = normalize::with_table(&[&schema.name]);
     let of_data = (settings, &options.data.scale);
     let joined =
         in_run::join(job, args.output.json, &mut of_run, of_data, &tables, (gannet::runs::CLIENT, ""))?;
