@@ -59,7 +59,9 @@ pub use batch::{Batch, BatchKeys, Batcher, InSplit};
 pub use backend::embedded::Embedded;
 pub use backend::error::BackendError;
 pub use backend::flat_table::FlatTable;
-pub use backend::norm_table::{NormAtServers, NormInStore, norm_schema, norm_table, normalization_of};
+pub use backend::norm_table::{
+    NormAtServers, NormInStore, NormRows, norm_schema, norm_table, normalization_of,
+};
 pub use backend::remote::RemoteBackend;
 pub use backend::tables::{
     FlatTables, LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables,

@@ -75,9 +75,16 @@ fn chosen(row: &[f32]) -> Option<u64> {
     (row[3] != 0.0).then(|| part(0) | part(1) << 22 | part(2) << 44)
 }
 
-/// The normalization in rows of the table, as [`norm_schema`] describes it. `None`: none is decided there.
+/// Receives pages of keys and their rows.
+pub type NormRows<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
+
+/// The normalization in rows of the table, as [`norm_schema`] describes it. `scan` passes all rows, and is called
+/// twice. `None`: none is decided there.
+///
+/// # Errors
+/// Those of `scan`.
 pub fn normalization_of(
-    scan: &mut dyn FnMut(&mut dyn FnMut(&[u64], &[f32])) -> Result<(), BackendError>,
+    scan: &mut dyn FnMut(NormRows<'_>) -> Result<(), BackendError>,
 ) -> Result<Option<Normalization>, BackendError> {
     let mut name = None;
     scan(&mut |keys, rows| {
