@@ -25,12 +25,13 @@ from . import _native
 from ._arguments import real, whole
 from ._progress import Bar
 from ._serving import ServedTables, asked_of, draw_names, plain
+from ._sizes import Sizes
 
 # The key of the intercept, as in data files.
 INTERCEPT = np.array([2**64 - 1], np.uint64)
 NO_KEYS = np.empty(0, np.uint64)
 # Parameters that rows depend on. Others may change between two calls.
-_OF_ROWS = ("alpha", "beta", "l1", "l2", "optimizer", "factors", "deviation", "fit_intercept")
+_OF_ROWS = ("alpha", "beta", "l1", "l2", "optimizer", "factors", "deviation", "fit_intercept", "normalize")
 _Classifier = TypeVar("_Classifier", bound="TableClassifier")
 
 
@@ -41,6 +42,8 @@ class TableEstimator(BaseEstimator):
     _model: str
     coef_: Any
     intercept_: Any
+    # None: values are learned as they are.
+    _sizes: Optional[Sizes] = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -63,8 +66,10 @@ class TableEstimator(BaseEstimator):
         """Takes the weights of these features over: an array (features, floats of a row) for each problem."""
         shape = (len(weights), self.n_features_in_)
         new = np.array([rows[:, 0] for rows in weights], np.float64)
-        self.coef_ = put(getattr(self, "coef_", None), features, new, shape)
-        self.intercept_ = np.array([row[0] for row in intercepts], np.float64)
+        self._coef = put(getattr(self, "_coef", None), features, new, shape)
+        self.coef_, self.intercept_ = self._coef, np.array([row[0] for row in intercepts], np.float64)
+        if self._sizes is not None:
+            self.coef_, self.intercept_ = self._sizes.weights_as_given(self.coef_, self.intercept_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
@@ -79,6 +84,7 @@ class TableEstimator(BaseEstimator):
         self._forget()
         self._begun_with, self._problems = (learning, asked), problems
         self._begun_as = self._of_rows()
+        self._sizes = Sizes(self.n_features_in_) if self.normalize else None
         self._open()
 
     def _of_rows(self) -> dict[str, Any]:
@@ -125,7 +131,7 @@ class TableEstimator(BaseEstimator):
     def _forget(self) -> None:
         """Forgets all that was learned, also on the servers."""
         self._drop_tables()
-        for name in ("_rows", "_interrupted", "coef_", "intercept_", "factors_"):
+        for name in ("_rows", "_interrupted", "_sizes", "_coef", "_factors", "coef_", "intercept_", "factors_"):
             self.__dict__.pop(name, None)
 
     def _drop_tables(self) -> None:
@@ -164,7 +170,7 @@ class TableEstimator(BaseEstimator):
 
     def _learn_all(self, X: Any, targets: list[Any], importances: Optional[Any], epochs: int) -> None:
         self._go_on()
-        X = rows_of(X)
+        X = self._rows_of(X)
         wanted = self._features_to_take(X)
         # If Ctrl-C or an error ends this pass, the next one takes the weights of all features.
         self._interrupted = True
@@ -195,6 +201,15 @@ class TableEstimator(BaseEstimator):
             )
         self.__dict__.pop("_interrupted", None)
         self._take(wanted.astype(np.intp), [weights[:-1] for weights in read], [weights[-1] for weights in read])
+
+    def _rows_of(self, X: Any) -> Any:
+        """A matrix in rows, normalized. The examples of the first call say how large values are."""
+        rows = rows_of(X)
+        if self._sizes is None or not np.isfinite(single(rows.data)).all():
+            # The native module names the value that is not finite.
+            return rows
+        self._sizes.look(rows, not sparse.issparse(X))
+        return self._sizes.of(rows)
 
     def _features_to_take(self, X: Any) -> Any:
         """The features whose weights a pass over X may change, or all in the first pass."""
@@ -400,6 +415,12 @@ def in_order(order: Any, target: Any, importances: Any) -> tuple[Any, Any]:
 def rows_of(X: Any) -> Any:
     """A matrix in rows, without zeros if it was dense."""
     return sparse.csr_matrix(X)
+
+
+def single(values: Any) -> Any:
+    """The values as float32, infinite where they are too large for that."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def examples_of(X: Any, labels: Any, importances: Optional[Any]) -> _native.Examples:

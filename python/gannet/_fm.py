@@ -43,6 +43,8 @@ class FMClassifier(Optimized, TableClassifier):
         Examples whose rows are pulled and pushed at once. It changes the last digits of the result.
     fit_intercept, class_weight, warm_start, servers
         As for ``FTRLClassifier``. Rows depend on ``optimizer``, ``factors`` and ``deviation``, too.
+    normalize : bool
+        As for ``FTRLClassifier``.
     random_state : int, RandomState or None
         None: the initial factors are those of seed 1, and the examples keep their order. An int is the seed. Not None:
         ``fit`` shuffles the examples before each pass.
@@ -73,6 +75,7 @@ class FMClassifier(Optimized, TableClassifier):
         epochs: int = 1,
         batch_size: int = 256,
         fit_intercept: bool = True,
+        normalize: bool = True,
         class_weight: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
@@ -88,6 +91,7 @@ class FMClassifier(Optimized, TableClassifier):
         self.epochs = epochs
         self.batch_size = batch_size
         self.fit_intercept = fit_intercept
+        self.normalize = normalize
         self.class_weight = class_weight
         self.random_state = random_state
         self.warm_start = warm_start
@@ -113,7 +117,11 @@ class FMClassifier(Optimized, TableClassifier):
         super()._take(features, weights, intercepts)
         shape = (len(weights), self.n_features_in_, self.factors)
         new = np.array([rows[:, 1:] for rows in weights], np.float64)
-        self.factors_ = put(getattr(self, "factors_", None), features, new, shape)
+        self._factors = put(getattr(self, "_factors", None), features, new, shape)
+        self.factors_ = self._factors
+        if self._sizes is not None:
+            given = self._sizes.factors_as_given(self.coef_, self.intercept_, self.factors_)
+            self.coef_, self.intercept_, self.factors_ = given
 
     def _scores(self, X: Any) -> Any:
         scores = super()._scores(X)

@@ -55,6 +55,10 @@ class FTRLClassifier(TableClassifier):
         its largest part.
     fit_intercept : bool
         Whether the model has an intercept.
+    normalize : bool
+        For "ftrl": whether the values of each feature are brought to one size, so that units of measurement do not matter. The
+        examples of the first call say how large values are. ``coef_`` is for values as they are. Normalized values
+        beyond 16 are learned as 16, which ``coef_`` does not show.
     class_weight : dict, "balanced" or None
         Weights of classes, as in scikit-learn.
     random_state : int, RandomState or None
@@ -62,7 +66,7 @@ class FTRLClassifier(TableClassifier):
     warm_start : bool
         Whether ``fit`` goes on with the weights of the last ``fit``. "ftrl" goes on with its own rows alone, so not
         after "lbfgs". What the rows depend on must be as it was: ``alpha``, ``beta``, ``l1``, ``l2``,
-        ``fit_intercept``. That holds for ``partial_fit``, too.
+        ``fit_intercept``, ``normalize``. That holds for ``partial_fit``, too.
     servers : str, list of str, LocalCluster, dict or None
         Where the tables are. None: in this process. Otherwise the servers, as ``gannet.connect`` takes them, or a dict
         of its arguments. python/README.md has more.
@@ -94,6 +98,7 @@ class FTRLClassifier(TableClassifier):
         max_iter: int = 100,
         tol: float = 1e-4,
         fit_intercept: bool = True,
+        normalize: bool = True,
         class_weight: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
@@ -109,6 +114,7 @@ class FTRLClassifier(TableClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.fit_intercept = fit_intercept
+        self.normalize = normalize
         self.class_weight = class_weight
         self.random_state = random_state
         self.warm_start = warm_start

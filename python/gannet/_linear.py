@@ -28,6 +28,8 @@ class LinearRegressor(RegressorMixin, Optimized):
         As for ``FMClassifier``.
     fit_intercept, warm_start, servers
         As for ``FTRLClassifier``.
+    normalize : bool
+        As for ``FTRLClassifier``.
     random_state : int, RandomState or None
         Not None: ``fit`` shuffles the examples before each pass.
 
@@ -53,6 +55,7 @@ class LinearRegressor(RegressorMixin, Optimized):
         epochs: int = 1,
         batch_size: int = 256,
         fit_intercept: bool = True,
+        normalize: bool = True,
         random_state: Any = None,
         warm_start: bool = False,
         servers: Any = None,
@@ -65,6 +68,7 @@ class LinearRegressor(RegressorMixin, Optimized):
         self.epochs = epochs
         self.batch_size = batch_size
         self.fit_intercept = fit_intercept
+        self.normalize = normalize
         self.random_state = random_state
         self.warm_start = warm_start
         self.servers = servers
@@ -102,7 +106,5 @@ class LinearRegressor(RegressorMixin, Optimized):
         return learning("linear", self._rule(), l2=self.l2)
 
     def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        old = getattr(self, "coef_", None)
-        self.coef_ = np.zeros(self.n_features_in_) if old is None else old
-        self.coef_[features] = weights[0][:, 0]
-        self.intercept_ = np.array(intercepts[0], np.float64)
+        super()._take(features, weights, intercepts)
+        self.coef_ = self.coef_[0]

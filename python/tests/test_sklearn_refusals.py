@@ -139,7 +139,7 @@ def test_an_overflow_is_told(estimator: Any, scale: float, cluster: Any) -> None
     rows = random.normal(size=(1000, 3))
     labels = (rows[:, 0] > 0).astype(int)
     for servers in (None, cluster):
-        model = clone(estimator).set_params(servers=servers)
+        model = clone(estimator).set_params(servers=servers, normalize=False)
         with pytest.raises(ValueError, match="floating-point overflow: [1-9].* updates .*scale the features"):
             model.fit(rows * scale, labels)
         with pytest.raises(NotFittedError):

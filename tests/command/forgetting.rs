@@ -32,7 +32,7 @@ fn no_command_deleted_a_run_and_its_name_stayed_for_good() {
     assert!(clients.starts_with(forgotten), "{clients}");
     refused(&format!("forget {to} --run tuesday"), &["know of no such run; they know of monday"]);
     let forget = format!("forget {to} --run monday");
-    assert_eq!(ok(&forget).out, "run monday is forgotten: 1 table dropped\n");
+    assert_eq!(ok(&forget).out, "run monday is forgotten: 2 tables dropped\n");
     refused(&forget, &["the servers know of no run"]);
     assert!(!ok(&format!("status {to}")).out.contains("monday"));
     let files: Vec<String> = std::fs::read_dir(&kept)

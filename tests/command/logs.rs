@@ -114,11 +114,11 @@ fn a_job_tells_peers_and_tables_in_fields() {
     };
     assert_eq!(with("serving")[0]["addr"], addr.as_str());
     let opened = with("table opened");
-    assert_eq!(opened.len(), threads);
-    assert!(
-        opened.iter().all(|object| object["table"] == "default.lr" && object["thread"].is_u64()),
-        "{opened:?}"
-    );
+    for table in ["default.lr", "default.lr-norm"] {
+        let of_it = opened.iter().filter(|object| object["table"] == table && object["thread"].is_u64());
+        assert_eq!(of_it.count(), threads, "{opened:?}");
+    }
+    assert_eq!(opened.len(), 2 * threads);
     let ended = with("a session ended");
     // Shared memory: both processes are on one host.
     let of = |o: &serde_json::Value| o["peer"].as_str().unwrap().to_owned();

@@ -253,7 +253,8 @@ fn each_thread_of_a_lost_server_caused_a_message() {
     let mut worker = Process::start(command);
     let text = std::fs::read_to_string(&data).unwrap();
     let mut stdin = worker.child.0.stdin.take().unwrap();
-    stdin.write_all(text.as_bytes()).unwrap();
+    // More than the first examples, which say how large values are.
+    (0..3).for_each(|_| stdin.write_all(text.as_bytes()).unwrap());
     std::thread::sleep(Duration::from_millis(500));
     server.kill();
     let _ = (0..20).try_for_each(|_| stdin.write_all(text.as_bytes()));

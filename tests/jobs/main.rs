@@ -13,6 +13,7 @@ mod kept_runs;
 mod launch;
 mod launch_hosts;
 mod names;
+mod normalize;
 mod runs;
 mod scheduler;
 mod steps;

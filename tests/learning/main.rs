@@ -6,6 +6,7 @@ mod crosses;
 mod damping;
 mod lbfgs;
 mod models;
+mod normalize;
 mod optimizers;
 
 #[path = "../harness/mod.rs"]

@@ -40,6 +40,7 @@ pub use read::growing::kafka_commits::SavedPartitions;
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::GrowingSource;
 pub use read::growing::text_parts::{PartedText, TextParts};
+pub use read::normalization::{AgreedNormalization, Normalization, Normalize, NormalizedFeature};
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;
@@ -58,6 +59,9 @@ pub use batch::{Batch, BatchKeys, Batcher, InSplit};
 pub use backend::embedded::Embedded;
 pub use backend::error::BackendError;
 pub use backend::flat_table::FlatTable;
+pub use backend::norm_table::{
+    NormAtServers, NormInStore, NormRows, norm_schema, norm_table, normalization_of,
+};
 pub use backend::remote::RemoteBackend;
 pub use backend::tables::{
     FlatTables, LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables,

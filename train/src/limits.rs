@@ -42,6 +42,19 @@ pub const TABLE_ROWS: usize = 4096;
 /// Bytes of a table file that are read at once: a packed page, or what the file says of itself.
 #[cfg(feature = "parquet")]
 pub const TABLE_PAGE_BYTES_MAX: usize = 1 << 30;
+/// Examples that say how large the values of features are.
+pub const SURVEYED_EXAMPLES: usize = 10_000;
+/// Features of those examples behind which fewer examples have to do, so that they fit into memory.
+pub const SURVEYED_FEATURES_MAX: usize = 1 << 21;
+/// How long those examples may take to come from standard input or a FIFO. Then those that have come have to do.
+pub const SURVEY_PATIENCE: Duration = Duration::from_secs(1);
+/// Examples that are read at once to survey a file.
+pub const SURVEY_BATCH: usize = 256;
+/// The most that a value may be on either side of 0 when it is normalized.
+pub const NORMALIZED_MAX: f32 = 16.0;
+/// The average squared length of the normalized numbers of an example. Longer ones are shortened, because the steps of
+/// online learners grow with it.
+pub const SURVEYED_LENGTH_MAX: f64 = 64.0;
 /// Most crosses of a data set.
 pub const CROSSES_MAX: usize = 256;
 /// Most fields of one cross.

@@ -1,6 +1,6 @@
 //! The flags of `gannet train`.
 
-use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs};
+use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs, NormalizeName};
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -72,6 +72,10 @@ pub struct DataArgs {
     /// Whether parsed data is kept.
     #[command(flatten)]
     pub cache: DataCacheArgs,
+    /// Bring the values of each feature to one size, so that no result depends on the units of measurement. The first
+    /// 10,000 examples say how large values are. The model stores that. Default: on; L-BFGS and lda need none.
+    #[arg(long, help_heading = "Data", value_enum, value_name = "on|off", hide_short_help = true)]
+    pub normalize: Option<NormalizeName>,
     /// Train without an intercept.
     #[arg(long, help_heading = "Model", display_order = 1000)]
     pub no_intercept: bool,

@@ -2,6 +2,7 @@
 
 use crate::input;
 use crate::model::saves;
+use crate::train::normalize;
 use gannet::storage::CheckpointWriter;
 use gannet::train::{Columns, Counts, Crosses, Scale};
 
@@ -14,6 +15,12 @@ pub const INTERCEPT: &str = "intercept";
 pub const CROSSES: &str = "crosses";
 
 pub const LETTER_CROSSES: &str = "letter-crosses";
+
+/// Whether the values of features were normalized: on or off.
+pub const NORMALIZE: &str = "normalize";
+
+/// What the values of features became, a line each.
+pub const NORMALIZED_FEATURES: &str = "normalized-features";
 
 /// The note `scale` of a job without `--scale`.
 pub const NOT_SCALED: &str = "none";
@@ -76,6 +83,7 @@ impl Notes<'_> {
             writer.note("positive", two.positive());
             writer.note("negative", &two.other().unwrap_or_default());
         }
+        normalize::note(writer);
         saves::note(writer, self.ended.as_deref());
     }
 

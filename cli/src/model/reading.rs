@@ -5,9 +5,12 @@ use crate::flags::{InputArgs, PredictArgs};
 use crate::input;
 use crate::model::notes::{CROSSES, LETTER_CROSSES};
 use crate::model::saves;
+use crate::train::normalize;
 use gannet::optim::in_words;
 use gannet::storage::Checkpoint;
-use gannet::train::{ColumnChoice, Columns, Counts, Crosses, Data, Format, Labels, Reader, Scale, ScaleKind};
+use gannet::train::{
+    ColumnChoice, Columns, Counts, Crosses, Data, Format, Labels, Normalize, Reader, Scale, ScaleKind,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +28,8 @@ pub struct DataReading {
     pub columns: Option<Columns>,
     /// The two values of the labels, if they were not numbers. The second is empty when no example had it.
     pub two: Option<(String, String)>,
+    /// Whether the values of its features were normalized, and by what.
+    pub normalize: Normalize,
     /// How its training ended, if it ended early.
     pub ended: Option<String>,
 }
@@ -60,7 +65,8 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
     let two = checkpoint
         .note("positive")
         .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
-    Ok(DataReading { intercept, format, counts, crosses, columns, two, ended: saves::ended(checkpoint) })
+    let (normalize, ended) = (normalize::noted(checkpoint, folder)?, saves::ended(checkpoint));
+    Ok(DataReading { intercept, format, counts, crosses, columns, two, normalize, ended })
 }
 
 /// The scaling in the notes.
@@ -92,6 +98,7 @@ impl DataReading {
     /// format only.
     pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
         data.unlabelled = true;
+        data.normalize = self.normalize.clone();
         let model = args.model.display();
         let was = |what: &str| {
             Err(Failure::input(format!("the model in {model} was trained on {what}; leave the flag out")))

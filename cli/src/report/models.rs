@@ -2,14 +2,17 @@
 
 use crate::failure::Failure;
 use crate::report::warnings::warn_of_loss;
+use crate::train::normalize;
 use gannet::train::models::{Measured, Model};
-use gannet::train::{ColumnKeys, INTERCEPT_KEY, Report, Tables};
+
+use gannet::train::{ColumnKeys, INTERCEPT_KEY, Normalize, Report, Tables};
 use std::collections::HashMap;
 
 /// The most rows of a model whose weights are printed.
 const WEIGHTS_SHOWN: u64 = 32;
 
-/// The weights by feature name, of a model with one weight a row and few rows.
+/// The weights by feature name, of a model with one weight a row and few rows. They are for values as the data has
+/// them.
 pub fn weights<T: Tables>(
     model: &dyn Model,
     tables: &mut T,
@@ -22,6 +25,9 @@ pub fn weights<T: Tables>(
     tables.scan(0, &mut |page, _| keys.extend_from_slice(page))?;
     let mut weights = Vec::new();
     tables.weights(0, &keys, &mut weights)?;
+    if let Some(known) = normalize::of_process().and_then(Normalize::known) {
+        known.measured_as_given(&keys, &mut weights);
+    }
     let columns = report.columns.iter().flat_map(|columns| &columns.numeric);
     let mut names: HashMap<u64, String> =
         columns.map(|name| (ColumnKeys::new(name).numeric(), name.clone())).collect();

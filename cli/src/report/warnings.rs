@@ -1,6 +1,7 @@
 //! Warnings about a model or its data.
 
 use crate::input;
+use crate::train::normalize;
 use gannet::train::{BadLines, Columns, Options, Quality, ScaleKind};
 
 /// So many examples a worker of a job must have read without a feature of a cross before it warns: the features may be
@@ -77,13 +78,18 @@ pub fn warn_of_loss(
 
 /// Advice against a loss that is too high.
 fn less_loss(columns: Option<&Columns>) -> String {
+    let skewed = "numbers that are far apart may be the reason: take their logarithm";
     let large = "numbers that are large or far apart may be the reason: scale them";
     let slowly = "learn more slowly (a lower --alpha)";
     match columns {
+        None if normalize::is_on() => format!("{slowly}, or check the labels"),
         None => format!("{large} when the data is made, or {slowly}"),
         Some(columns) if columns.numeric.is_empty() => format!(
             "{slowly}, or look at the columns: all are read as categories (--numeric names columns of numbers)"
         ),
+        Some(columns) if columns.scale.kind == ScaleKind::None && normalize::is_on() => {
+            format!("{skewed} (--scale log), or {slowly}")
+        }
         Some(columns) if columns.scale.kind == ScaleKind::None => {
             format!("{large} (--scale standard), or {slowly}")
         }

@@ -23,14 +23,13 @@ pub fn alone(
     run: &RunArgs,
     store: &Store,
     (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
-    (tables, again): (&[&str], &str),
+    (tables, again): (&[String], &str),
 ) -> Result<Option<LocalRun>, Failure> {
     check_begin(run)?;
     let Some(folder) = store.folder() else { return Ok(None) };
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
-    let tables = tables.iter().map(|own| (*own).to_owned()).collect();
-    let (name, settings) = (run.name(), settings()?);
+    let (tables, name, settings) = (tables.to_vec(), run.name(), settings()?);
     let joined = registry.join_alone(name, intent(run), settings, tables, wall_clock(), notes(scale));
     let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
     for table in &to_drop {

@@ -43,7 +43,7 @@ pub fn join(
     is_json: bool,
     line: &mut WorkerConnection,
     (settings, scale): (Vec<RunSetting>, &Scale),
-    tables: &[&str],
+    tables: &[String],
     (rank, again): (u32, &str),
 ) -> Result<Option<InRun>, Failure> {
     let run = &job.run;
@@ -52,7 +52,7 @@ pub fn join(
         name: run.name().to_owned(),
         want: intent(run),
         settings,
-        tables: tables.iter().map(|own| (*own).to_owned()).collect(),
+        tables: tables.to_vec(),
         at: wall_clock(),
         notes: notes(scale),
         worker_timeout: sync::timeout(&job.sync),

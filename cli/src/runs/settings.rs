@@ -10,6 +10,7 @@ use crate::job::{servers, sync};
 use crate::model::labels::rate;
 use crate::model::optimizer::{self, spelt};
 use crate::report::words::counted;
+use crate::train::normalize;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
 use gannet::table::{Admission, SHARDS_DEFAULT};
@@ -55,6 +56,8 @@ pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -
     all.extend(of_job(&args.job, &args.output, &args.data));
     let mut of_rows = of_model(&args.model);
     of_rows.extend(of_reading(&args.data));
+    // Runs of earlier versions have no such setting: their values are as they are.
+    of_rows.extend(normalize::is_on().then(|| RunSetting::new("--normalize", "on")));
     of_rows.push(RunSetting::new("--shards", args.job.table.shards.unwrap_or(SHARDS_DEFAULT)));
     of_rows.extend(of_admission(&args.admission));
     of_rows.push(RunSetting::new("--row-type", args.row_type.name()));

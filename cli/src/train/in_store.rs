@@ -7,6 +7,7 @@ use crate::report::account::Account;
 use crate::runs::alone::{self, LocalRun};
 use crate::runs::settings::local_files;
 use crate::server::store;
+use crate::train::normalize;
 use crate::train::trained::Trained;
 use gannet::job::PlanFile;
 use gannet::runs::{RunId, RunSetting};
@@ -27,9 +28,11 @@ pub fn train_in_store<T: Trained>(
     let store = store::own_store(job.data_dir.as_deref(), memory)?;
     metrics.add_store(&store);
     let settings = || -> Result<_, Failure> { Ok(settings(&local_files(&options.data.files)?, &options)) };
-    let run = alone::alone(&job.run, &store, (settings, &options.data.scale), tables)?;
+    let all = normalize::with_table(tables.0);
+    let run = alone::alone(&job.run, &store, (settings, &options.data.scale), (&all, tables.1))?;
     if let Some(run) = &run {
         run.scale(&mut options.data, options.test.as_mut());
+        normalize::keep_in_store(&options.data.normalize, &store, run.id(), tables.0[0])?;
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();
     let trained = train(store, &options, run.as_ref().map(LocalRun::id), &account)?;

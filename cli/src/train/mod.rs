@@ -10,6 +10,7 @@ pub mod lbfgs;
 pub mod lr;
 pub mod lr_worker;
 pub mod models;
+pub mod normalize;
 pub mod options;
 pub mod places;
 pub mod tasks;

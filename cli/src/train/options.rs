@@ -6,7 +6,7 @@ use crate::input;
 use crate::job::sync;
 use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
-use crate::train::{cache, input_check};
+use crate::train::{cache, input_check, normalize};
 use gannet::Schema;
 use gannet::train::{Options, PushContent, Share};
 use std::path::Path;
@@ -33,6 +33,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     if with_test && !from.test.is_empty() {
         options.test = Some(input::data(&from.test, &from.input, !from.no_intercept)?);
     }
+    options.normalize(&normalize::of_training(args)?);
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     if !from.files.is_empty() && (with_test || from.input.scale.is_some()) {
         let tells = with_test && job.task_index == 0 && !args.output.json;

@@ -216,6 +216,7 @@ fn with_value(flag: &str) -> String {
         "--format" => "csv",
         "--criteo-counts" => "log",
         "--scale" => "log",
+        "--normalize" => "off",
         "--push" => "gradient",
         "--reduce" => "mean",
         "--schedule" => "cosine",

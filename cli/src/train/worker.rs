@@ -4,7 +4,7 @@
 use crate::checkpoint::saver::CheckpointSaver;
 use crate::failure::Failure;
 use crate::flags::{JobArgs, ModelName, OptimizerName, TasksName, TrainArgs};
-use crate::job::connection;
+use crate::job::connection::{self, WorkerConnection};
 use crate::metrics::Metrics;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
@@ -14,6 +14,7 @@ use crate::runs::{fixed_share, settings};
 use crate::signals;
 use crate::train::ending::{Results, learned_something};
 use crate::train::feed::data_client::DataClient;
+use crate::train::normalize;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use gannet::runs::RunSetting;
@@ -145,12 +146,12 @@ impl<'a> JobWorker<'a> {
             None => connection::line(job, Some(&self.metrics))?,
         };
         self.incarnation = line.config.incarnation;
-        let settings = self.settings(client.as_ref(), L::LEARNS_BATCHES)?;
-        let schemas = learner.schemas();
+        let (settings, schemas) = (self.settings(client.as_ref(), L::LEARNS_BATCHES)?, learner.schemas());
         let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
         let of_run = (settings.clone(), &self.options.data.scale);
+        let all = normalize::with_table(&names);
         let joined =
-            in_run::join(job, args.output.json, &mut line, of_run, &names, (job.task_index, self.again()))?;
+            in_run::join(job, args.output.json, &mut line, of_run, &all, (job.task_index, self.again()))?;
         let Some(run) = joined else { return Ok(()) };
         run.scale(&mut self.options.data, self.held_out.as_mut());
         // The worker joins the job before it connects: a second process with this index is refused before it can
@@ -171,7 +172,7 @@ impl<'a> JobWorker<'a> {
         if let Some(in_job) = &in_job {
             in_job.open_tables(&mut worker)?;
         }
-        let mut tables = learner.open(&self, worker, in_job.is_none().then_some(&run))?;
+        let mut tables = self.open(&learner, worker, in_job.is_none().then_some(&run), &line)?;
         if let Some(in_job) = &in_job {
             in_job.start_together(job, &self.stop)?;
         }
@@ -218,6 +219,22 @@ impl<'a> JobWorker<'a> {
         let has_all_rows = self.args.admission.admission() == Admission::All;
         let is_whole = self.is_chief && rows == 0 && has_all_rows;
         learned_something(examples, bad_lines.filter(|_| is_whole || !scheduled), is_whole)
+    }
+
+    /// Opens the tables, and agrees with the other workers on how values are normalized.
+    fn open<L: Learner>(
+        &self,
+        learner: &L,
+        worker: Worker<Transports>,
+        run: Option<&InRun>,
+        line: &WorkerConnection,
+    ) -> Result<L::Tables, Failure> {
+        let tables = learner.open(self, worker, run)?;
+        let TrainArgs { job, data, .. } = self.args;
+        let reads_files = job.data_server.feed.is_none() && !data.follow.grows();
+        let (at, table) = ((&line.net, &line.config), &learner.schemas()[0].name);
+        normalize::agree_at_servers(&self.options.data, at, table, reads_files)?;
+        Ok(tables)
     }
 
     /// The settings of the run.

@@ -21,7 +21,7 @@ pub(super) fn is_forgotten(mut cluster: Cluster) {
     }
     let done = cluster.forget();
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert_eq!(done.out, "run default is forgotten: 1 table dropped\n");
+    assert_eq!(done.out, "run default is forgotten: 2 tables dropped\n");
     assert!(done.err.contains("the servers of run default keep their places"), "{done:?}");
     cluster.kill_all();
     // Nobody has heard of the servers when their leases have ended.

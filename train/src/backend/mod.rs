@@ -5,6 +5,7 @@ mod cut_pool;
 pub(crate) mod embedded;
 pub(crate) mod error;
 pub(crate) mod flat_table;
+pub(crate) mod norm_table;
 pub(crate) mod remote;
 pub(crate) mod tables;
 pub(crate) mod trained_rows;

@@ -7,6 +7,7 @@ use crate::limits::THREADS_MAX;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::data::{Data, Share};
 use crate::read::error::ReadError;
+use crate::read::normalization::Normalize;
 use crate::read::splits::split::{FileFingerprint, Splits};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -67,6 +68,14 @@ impl Options {
             return Ok(());
         }
         Err(ReadError::Limit { what: "the number of threads", value, max })
+    }
+
+    /// Normalizes the values of the training data, and of the test data by the same numbers.
+    pub fn normalize(&mut self, normalize: &Normalize) {
+        self.data.normalize = normalize.clone();
+        if let Some(test) = &mut self.test {
+            test.normalize = normalize.follower();
+        }
     }
 
     /// Makes this flag end waits for standard input or a FIFO. [`train`](crate::train()) checks its own flag between

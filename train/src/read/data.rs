@@ -10,6 +10,7 @@ use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::scale::Scale;
+use crate::read::normalization::Normalize;
 use std::sync::Arc;
 
 /// The format of data files.
@@ -133,6 +134,8 @@ pub struct Data {
     pub fields: FieldUse,
     /// The scaling of the numbers of CSV files.
     pub scale: Scale,
+    /// Whether the values of all features are brought to one size.
+    pub normalize: Normalize,
     /// The features that the numbers of Criteo's logs become.
     pub counts: Counts,
     /// The allowed labels. Criteo's labels are always clicks.
@@ -167,6 +170,7 @@ impl Data {
             csv: CsvForm::default(),
             fields: FieldUse::default(),
             scale: Scale::default(),
+            normalize: Normalize::off(),
             counts: Counts::default(),
             labels: Labels::default(),
             intercept: true,

@@ -1,6 +1,7 @@
 //! Reads examples in batches, wherever they are: in files, or in a source of the program. Batch i is the same for every
 //! worker, whatever its share. Worker i of n takes batches i mod n.
 
+use crate::limits::{SURVEY_BATCH, SURVEY_PATIENCE};
 use crate::read::block::Block;
 use crate::read::block_source::SourceBlocks;
 use crate::read::bytes::source::Source;
@@ -9,16 +10,19 @@ use crate::read::cache::packed_block::BlockEnd;
 use crate::read::cache::pass::CacheUse;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
+use crate::read::first_examples::FirstExamples;
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
 use crate::read::growing::text_parts::TextParts;
 use crate::read::lines::line_blocks::LineBlocks;
 use crate::read::lines::parsers::ParsedBlocks;
+use crate::read::normalization::{Normalization, Normalize};
 use crate::read::splits::split::Split;
 use crate::read::splits::split_file::SplitFiles;
 #[cfg(feature = "parquet")]
 use crate::read::tables::table_blocks::{self, TableBlocks};
 use std::io::Read;
+use std::time::Duration;
 
 /// What data that is not in files is called where a format is expected.
 const MEMORY: &str = "memory";
@@ -31,6 +35,11 @@ pub struct Reader {
     bad: BadLines,
     /// The cache of this pass. While it is read, `blocks` has read nothing yet.
     cache: Option<CacheUse>,
+    normalize: Normalize,
+    /// How long the first examples may take to come.
+    survey_patience: Duration,
+    /// Examples that were read ahead, because they say how large values are.
+    first: Option<FirstExamples>,
 }
 
 /// Where the blocks of a reader come from.
@@ -47,12 +56,16 @@ enum Blocks {
 }
 
 impl Reader {
-    fn of(blocks: Blocks) -> Reader {
-        Reader { blocks, position: ReadPosition::default(), bad: BadLines::default(), cache: None }
+    fn of(data: &Data, blocks: Blocks) -> Reader {
+        let (position, bad, normalize) =
+            (ReadPosition::default(), BadLines::default(), data.normalize.clone());
+        let comes_once = normalize.is_to_survey() && data.must_be_files("").is_err();
+        let survey_patience = if comes_once { SURVEY_PATIENCE } else { Duration::MAX };
+        Reader { blocks, position, bad, cache: None, normalize, survey_patience, first: None }
     }
 
-    fn of_lines(lines: LineBlocks) -> Reader {
-        Reader::of(Blocks::Lines(Box::new(lines)))
+    fn of_lines(data: &Data, lines: LineBlocks) -> Reader {
+        Reader::of(data, Blocks::Lines(Box::new(lines)))
     }
 
     /// Opens the data. In files it finds their format and, in CSV, their columns.
@@ -71,14 +84,14 @@ impl Reader {
         if table_blocks::is_of(data) {
             LineBlocks::check_limits(batch, share)?;
             return TableBlocks::open(data, batch, share)
-                .map(|table| Reader::of(Blocks::Table(Box::new(table))));
+                .map(|table| Reader::of(data, Blocks::Table(Box::new(table))));
         }
         let Some(source) = &data.source else {
-            return LineBlocks::open(data, batch, share).map(Reader::of_lines);
+            return LineBlocks::open(data, batch, share).map(|lines| Reader::of_lines(data, lines));
         };
         LineBlocks::check_limits(batch, share)?;
         let blocks = SourceBlocks::begin(&**source, data.intercept, batch, share)?;
-        Ok(Reader::of(Blocks::Source(blocks)))
+        Ok(Reader::of(data, Blocks::Source(blocks)))
     }
 
     /// Reads examples from any bytes, plain or packed. Messages use the name in `data.files`.
@@ -91,7 +104,7 @@ impl Reader {
         batch: usize,
         share: Share,
     ) -> Result<Reader, ReadError> {
-        LineBlocks::over(data, bytes, batch, share).map(Reader::of_lines)
+        LineBlocks::over(data, bytes, batch, share).map(|lines| Reader::of_lines(data, lines))
     }
 
     /// Lets so many threads parse the lines, besides one that reads them. The batches are the same. With fewer than two
@@ -125,9 +138,10 @@ impl Reader {
         #[cfg(feature = "parquet")]
         if table_blocks::is_of(data) {
             let table = TableBlocks::of_split(data, batch, split, position)?;
-            return Ok(table.map(|table| Reader::of(Blocks::Table(Box::new(table)))));
+            return Ok(table.map(|table| Reader::of(data, Blocks::Table(Box::new(table)))));
         }
-        Ok(LineBlocks::of_split(data, batch, split, packed, position, files)?.map(Reader::of_lines))
+        let lines = LineBlocks::of_split(data, batch, split, packed, position, files)?;
+        Ok(lines.map(|lines| Reader::of_lines(data, lines)))
     }
 
     /// As [`LineBlocks::of_text`].
@@ -139,7 +153,8 @@ impl Reader {
         source: Source,
         kind: LineReader,
     ) -> Result<Reader, ReadError> {
-        LineBlocks::of_text(data, batch, split, position, source, kind).map(Reader::of_lines)
+        let lines = LineBlocks::of_text(data, batch, split, position, source, kind)?;
+        Ok(Reader::of_lines(data, lines))
     }
 
     /// As [`LineBlocks::of_parts`].
@@ -149,7 +164,7 @@ impl Reader {
         lines: (Source, LineReader),
         parts: TextParts,
     ) -> Reader {
-        Reader::of_lines(LineBlocks::of_parts(data, position, lines, parts))
+        Reader::of_lines(data, LineBlocks::of_parts(data, position, lines, parts))
     }
 
     /// Reads the beginning of every file that can be read again, to find errors before a long reading. Returns the
@@ -209,11 +224,45 @@ impl Reader {
         }
     }
 
-    /// Fills `block` with the next batch of this share. Returns false, and an empty block, at the end of the data.
+    /// Fills `block` with the next batch of this share, with normalized values if the data asks for them. Returns
+    /// false, and an empty block, at the end of the data.
     ///
     /// # Errors
     /// There are more bad lines than may be skipped, or a file cannot be read. The reader is then at its end.
     pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
+        if self.normalize.is_to_survey() {
+            let first = FirstExamples::read(self.survey_patience, |block| {
+                let read = self.next_as_it_is(block);
+                (read, BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() })
+            });
+            first.settle(&self.normalize)?;
+            self.first = Some(first);
+        }
+        let more = match self.first.as_mut().and_then(|first| first.next(block)) {
+            Some(more) => more?,
+            None => {
+                self.first = None;
+                self.next_as_it_is(block)?
+            }
+        };
+        if let Some(known) = self.normalize.known() {
+            known.apply(block);
+        }
+        Ok(more)
+    }
+
+    /// The normalization that the first examples of this data give. `None`: there are no examples.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next), before an example was read.
+    pub fn survey(data: &Data) -> Result<Option<Normalization>, ReadError> {
+        let plain = Data { normalize: Normalize::off(), cache: None, ..data.clone() };
+        let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
+        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
+        Ok(first.survey())
+    }
+
+    fn next_as_it_is(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         if let Some(CacheUse::Read(pass)) = &mut self.cache {
             if let Some(more) = pass.next(block) {
                 return Ok(more);
@@ -257,6 +306,9 @@ impl Reader {
 
     /// The batches that were read or passed over.
     fn next_batch(&self) -> u64 {
+        if let Some(first) = &self.first {
+            return first.end().next_batch;
+        }
         if let Some(CacheUse::Read(pass)) = &self.cache {
             return pass.end().next_batch;
         }
@@ -281,6 +333,9 @@ impl Reader {
 
     /// Data lines that were read or skipped: examples and bad lines.
     pub(crate) fn data_lines(&self) -> u64 {
+        if let Some(first) = &self.first {
+            return first.end().data_lines;
+        }
         if let Some(CacheUse::Read(pass)) = &self.cache {
             return pass.end().data_lines;
         }

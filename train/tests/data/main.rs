@@ -5,6 +5,7 @@ mod cache;
 mod columns;
 mod files;
 mod formats;
+mod normalized;
 #[cfg(feature = "cloud")]
 mod objects;
 #[cfg(feature = "parquet")]

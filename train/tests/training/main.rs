@@ -12,6 +12,7 @@ mod lbfgs;
 mod loops;
 mod memory;
 mod models;
+mod norm_table;
 mod splits;
 
 #[path = "../model/mod.rs"]

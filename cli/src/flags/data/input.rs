@@ -50,6 +50,15 @@ pub enum ScaleName {
     Log,
 }
 
+/// Whether values of features are brought to one size.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormalizeName {
+    /// By the first 10,000 examples.
+    On,
+    /// Values are learned as they are.
+    Off,
+}
+
 fn two_letters(text: &str) -> Result<String, String> {
     letters(text, 2)
 }

@@ -16,6 +16,7 @@ use crate::server::store;
 use crate::train::ending::{Learned, Results};
 use crate::train::feed::outcome::{JobOutcome, together};
 use crate::train::feed::reading;
+use crate::train::normalize;
 use crate::train::validation::Validator;
 use crate::train::{ending, options, tasks};
 use crate::{security, signals};
@@ -66,11 +67,13 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let mut line = connection::line_of_reader(job, READER)?;
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
-    let tables = [schema.name.as_str()];
+    let tables = normalize::with_table(&[&schema.name]);
     let of_data = (settings, &options.data.scale);
     let joined =
         in_run::join(job, args.output.json, &mut of_run, of_data, &tables, (gannet::runs::CLIENT, ""))?;
     let Some(run) = joined else { return Ok(()) };
+    // Before a worker can come: what it is sent says nothing about the first examples.
+    normalize::agree_at_servers(&options.data, (&of_run.net, &of_run.config), &schema.name, true)?;
     line.config.run = of_run.config.run;
     let status = config.status.clone();
     let timeout = config.plan.worker_timeout();

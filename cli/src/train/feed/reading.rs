@@ -1,6 +1,6 @@
 //! How a client reads its data, as its workers learn it.
 
-use crate::flags::{CountsName, DataArgs, FormatName, TaskArgs};
+use crate::flags::{CountsName, DataArgs, FormatName, NormalizeName, TaskArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -24,6 +24,7 @@ pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
         "criteo_counts": input.criteo_counts.and_then(|counts| name(counts.to_possible_value())),
         "positive": input.positive,
         "skip_bad_lines": input.skip_bad_lines,
+        "normalize": data.normalize.and_then(|normalize| name(normalize.to_possible_value())),
         "no_intercept": data.no_intercept,
         "start_together": tasks.start_together,
     })
@@ -53,6 +54,8 @@ pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Op
     input.criteo_counts = counts.transpose().ok()?;
     input.positive = text(&settings["positive"]);
     input.skip_bad_lines = settings["skip_bad_lines"].as_u64()?;
+    let normalize = settings["normalize"].as_str().map(|name| NormalizeName::from_str(name, false));
+    data.normalize = normalize.transpose().ok()?;
     data.no_intercept = settings["no_intercept"].as_bool()?;
     tasks.start_together |= settings["start_together"].as_bool()?;
     Some(())

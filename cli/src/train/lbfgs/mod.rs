@@ -19,6 +19,7 @@ use crate::train::ending::{Learned, Results};
 use crate::train::in_store::train_in_store;
 use crate::train::lbfgs::plan::{LbfgsPlan, options, plan, preflight};
 use crate::train::lbfgs::report::{LbfgsResults, Led};
+use crate::train::normalize;
 use crate::train::tasks::InJob;
 use crate::train::worker::{JobWorker, Learner, share};
 use gannet::job::PlanFile;
@@ -43,6 +44,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let (warm, out) = (args.lbfgs.warm_start.as_deref(), args.output.out.as_deref());
     let plan = plan(&args.lbfgs, &args.optimizer, !data.no_intercept, 1)?;
     let mut options = options(data, warm, args.passes.threads, Share::ALL, is_json)?;
+    options.normalize(&normalize::of_training(args)?);
     preflight(warm, out)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
@@ -65,7 +67,8 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let job = &args.job;
     let (share, warm) = (share(job), args.lbfgs.warm_start.as_deref());
     let plan = plan(&args.lbfgs, &args.optimizer, !args.data.no_intercept, share.workers)?;
-    let options = options(&args.data, warm, args.passes.threads, share, args.output.json)?;
+    let mut options = options(&args.data, warm, args.passes.threads, share, args.output.json)?;
+    options.normalize(&normalize::of_training(args)?);
     check::check_job(job)?;
     let is_chief = job.task_index == 0;
     if is_chief {

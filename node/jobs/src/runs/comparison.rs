@@ -5,9 +5,14 @@ use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::messages::runs::{CLIENT, RunId, RunSetting, SHARDS, who};
 use std::collections::BTreeSet;
 
-/// The value of a setting that a run does not have. Runs whose rows are f32 do not name their type.
+/// The value of a setting that a run does not have. Runs whose rows are f32 do not name their type, and those whose
+/// values are as they are do not say so.
 fn shown_if_absent(flag: &str) -> &'static str {
-    if flag == "--row-type" { "f32" } else { "none" }
+    match flag {
+        "--row-type" => "f32",
+        "--normalize" => "off",
+        _ => "none",
+    }
 }
 
 /// A setting in words, beside another value of it. The hash tells apart data of the same length.

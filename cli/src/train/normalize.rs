@@ -1,0 +1,166 @@
+//! `--normalize`: whether the values of features are brought to one size, and by which numbers. A saved model has them
+//! in its notes. Rows that outlive a process have them in a table beside their own.
+
+use crate::failure::Failure;
+use crate::flags::{DataArgs, LbfgsArgs, ModelName, NormalizeName, OptimizerName, TrainArgs};
+use crate::model::notes::{NORMALIZE, NORMALIZED_FEATURES};
+use crate::model::warm_source::{WarmSource, open_warm_source};
+use gannet::runs::RunId;
+use gannet::storage::{Checkpoint, CheckpointWriter, Store};
+use gannet::train::{
+    AgreedNormalization, BackendError, Data, NormAtServers, NormInStore, Normalization, Normalize, Reader,
+    norm_table, normalization_of,
+};
+use gannet::{Transports, WorkerConfig};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// The normalization of the training of this process, which all its readers share.
+static OF_PROCESS: OnceLock<Normalize> = OnceLock::new();
+
+/// The normalization of the training, as its flags or the model from which it starts say. The first call decides.
+///
+/// # Errors
+/// The model cannot be read, or the flag contradicts it.
+pub fn of_training(args: &TrainArgs) -> Result<Normalize, Failure> {
+    let model = args.model.model;
+    let online = model != ModelName::Lda && args.optimizer.optimizer != Some(OptimizerName::Lbfgs);
+    of_flags(&args.data, &args.lbfgs, online.then_some(spelt(model)))
+}
+
+/// The name of a model's table.
+fn spelt(model: ModelName) -> String {
+    format!("{model:?}").to_lowercase()
+}
+
+/// [`of_training`] for a model that learns online and has this table, or for any other.
+fn of_flags(data: &DataArgs, lbfgs: &LbfgsArgs, online: Option<String>) -> Result<Normalize, Failure> {
+    if let Some(decided) = OF_PROCESS.get() {
+        return Ok(decided.clone());
+    }
+    let of = match (&lbfgs.warm_start, data.normalize) {
+        (Some(folder), given) => {
+            let of_model = of_warm_start(folder, online.as_deref().unwrap_or("lr"))?;
+            let word = |is_on| if is_on { "on" } else { "off" };
+            if given.is_some_and(|given| (given == NormalizeName::On) != of_model.is_on()) {
+                return Err(Failure::input(format!(
+                    "--warm-start {}: --normalize of the model: {}; of this training: {}; leave the flag out",
+                    folder.display(),
+                    word(of_model.is_on()),
+                    word(!of_model.is_on())
+                )));
+            }
+            of_model
+        }
+        (None, Some(NormalizeName::Off)) => Normalize::off(),
+        (None, _) if online.is_none() => Normalize::off(),
+        (None, _) => Normalize::by_first_examples(),
+    };
+    Ok(OF_PROCESS.get_or_init(|| of).clone())
+}
+
+/// The normalization of a model, or of a checkpoint of a job with this table.
+fn of_warm_start(folder: &Path, table: &str) -> Result<Normalize, Failure> {
+    let job = match open_warm_source(folder)? {
+        WarmSource::Model(checkpoint) => return noted(&checkpoint, folder),
+        WarmSource::Job(job) => job,
+    };
+    let Ok(rows) = job.table(&norm_table(table)) else { return Ok(Normalize::off()) };
+    let of_rows = normalization_of(&mut |page| {
+        rows.read(page).map_err(|failure| BackendError::Schema(failure.to_string()))
+    });
+    Ok(of_rows?.map_or_else(Normalize::off, Normalize::by))
+}
+
+/// The normalization of the training of this process, if it has begun.
+pub fn of_process() -> Option<&'static Normalize> {
+    OF_PROCESS.get()
+}
+
+/// Whether the values of the training of this process are normalized.
+pub fn is_on() -> bool {
+    OF_PROCESS.get().is_some_and(Normalize::is_on)
+}
+
+/// The names of all tables of a run: those of the model, and that of the normalization, if there is one.
+pub fn with_table(tables: &[&str]) -> Vec<String> {
+    let own = tables.iter().map(|table| (*table).to_owned());
+    own.chain(tables.first().filter(|_| is_on()).map(|first| norm_table(first))).collect()
+}
+
+/// Keeps the normalization of rows that outlive this process: what an earlier training of the run has decided, or what
+/// this one will.
+pub fn keep_in_store(normalize: &Normalize, store: &Store, run: &RunId, model: &str) -> Result<(), Failure> {
+    if !normalize.is_on() {
+        return Ok(());
+    }
+    let kept = NormInStore::new(store, Some(run), model);
+    match (kept.decided()?, normalize.known()) {
+        (Some(decided), _) => normalize.settle(decided).map_err(in_words)?,
+        // A model from which the training starts.
+        (None, Some(known)) => drop(kept.agree(known.clone()).map_err(Failure::input)?),
+        (None, None) => normalize.agree_with(Arc::new(kept)),
+    }
+    Ok(())
+}
+
+/// Agrees on the normalization with the other workers of a job, which has a table of this name. The first examples of
+/// files say it before anybody learns. Where data can be read only once, it is said when they have been read.
+pub fn agree_at_servers(
+    data: &Data,
+    (net, config): (&Transports, &WorkerConfig),
+    model: &str,
+    reads_files: bool,
+) -> Result<(), Failure> {
+    let normalize = &data.normalize;
+    if !normalize.is_on() {
+        return Ok(());
+    }
+    let kept = NormAtServers::new(net.clone(), config.clone(), model);
+    if let Some(decided) = kept.decided()? {
+        return normalize.settle(decided).map_err(in_words);
+    }
+    if let Some(known) = normalize.known() {
+        kept.decide(known)?;
+        return Ok(());
+    }
+    // What is wrong with the data, the training says.
+    let may_survey = reads_files && data.must_be_files("").is_ok();
+    let surveyed = if may_survey { Reader::survey(data).ok().flatten() } else { None };
+    match surveyed {
+        Some(own) => normalize.settle(kept.decide(&own)?).map_err(in_words),
+        None => {
+            normalize.agree_with(Arc::new(kept));
+            Ok(())
+        }
+    }
+}
+
+fn in_words(error: impl std::fmt::Display) -> Failure {
+    Failure::input(error.to_string())
+}
+
+/// Writes the notes of a model that this process has trained.
+pub fn note(writer: &mut CheckpointWriter) {
+    let known = OF_PROCESS.get().and_then(Normalize::known);
+    writer.note(NORMALIZE, if known.is_some() { "on" } else { "off" });
+    if let Some(known) = known {
+        writer.note(NORMALIZED_FEATURES, &known.lines());
+    }
+}
+
+/// The normalization in the notes of a model. Models of earlier versions have none.
+pub fn noted(checkpoint: &Checkpoint, folder: &Path) -> Result<Normalize, Failure> {
+    if checkpoint.note(NORMALIZE) != Some("on") {
+        return Ok(Normalize::off());
+    }
+    let known = Normalization::of_lines(checkpoint.note(NORMALIZED_FEATURES).unwrap_or_default());
+    let known = known.ok_or_else(|| {
+        let folder = folder.display();
+        Failure::input(format!(
+            "{folder}: the note {NORMALIZED_FEATURES} is damaged, so values cannot be normalized as they were in the \
+             training; use another copy of the model"
+        ))
+    })?;
+    Ok(Normalize::by(known))
+}

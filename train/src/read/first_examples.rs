@@ -1,0 +1,82 @@
+//! The first examples of the data, which are read before any is learned: they say how large values are.
+
+use crate::limits::{SURVEYED_EXAMPLES, SURVEYED_FEATURES_MAX};
+use crate::read::block::Block;
+use crate::read::cache::packed_block::BlockEnd;
+use crate::read::error::ReadError;
+use crate::read::normalization::{Normalization, Normalize};
+use crate::read::size_survey::survey;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Blocks that were read ahead, and how the reading of them ended.
+#[derive(Default)]
+pub(crate) struct FirstExamples {
+    blocks: VecDeque<(Block, BlockEnd)>,
+    /// Where the reader was behind the last block that was handed out.
+    end: BlockEnd,
+    examples: usize,
+    features: usize,
+    /// The end of the data or an error, which comes after the blocks.
+    over: Option<Result<(), ReadError>>,
+}
+
+impl FirstExamples {
+    /// Reads blocks with `next` until enough is known, or until `patience` is over. It returns whether there was a
+    /// block, and where it ends.
+    pub fn read(
+        patience: Duration,
+        mut next: impl FnMut(&mut Block) -> (Result<bool, ReadError>, BlockEnd),
+    ) -> FirstExamples {
+        let (mut first, mut since) = (FirstExamples::default(), None::<Instant>);
+        while first.examples < SURVEYED_EXAMPLES
+            && first.features < SURVEYED_FEATURES_MAX
+            && since.is_none_or(|since| since.elapsed() < patience)
+        {
+            let mut block = Block::default();
+            match next(&mut block) {
+                (Ok(true), end) => {
+                    since.get_or_insert_with(Instant::now);
+                    first.examples += block.len();
+                    first.features += block.keys.len();
+                    first.blocks.push_back((block, end));
+                }
+                (ended, end) => {
+                    first.over = Some(ended.map(|_| ()));
+                    first.blocks.push_back((Block::default(), end));
+                    break;
+                }
+            }
+        }
+        first
+    }
+
+    /// What these examples say. `None`: there are none.
+    pub fn survey(&self) -> Option<Normalization> {
+        let blocks = self.blocks.iter().map(|(block, _)| block);
+        (self.examples > 0).then(|| survey(blocks, SURVEYED_EXAMPLES))
+    }
+
+    /// Settles the normalization by these examples, unless there are none.
+    pub fn settle(&self, normalize: &Normalize) -> Result<(), ReadError> {
+        self.survey().map_or(Ok(()), |own| normalize.settle(own))
+    }
+
+    /// Hands out the next block, as it was read. `None`: that was all.
+    pub fn next(&mut self, block: &mut Block) -> Option<Result<bool, ReadError>> {
+        let (next, end) = self.blocks.pop_front()?;
+        (*block, self.end) = (next, end);
+        match self.over.take_if(|_| self.blocks.is_empty()) {
+            None => Some(Ok(true)),
+            Some(ended) => {
+                block.clear();
+                Some(ended.map(|()| false))
+            }
+        }
+    }
+
+    /// Where the reader was behind the last block.
+    pub fn end(&self) -> BlockEnd {
+        self.end
+    }
+}
