@@ -101,6 +101,8 @@ pub fn owner(path: &Path, beginnings: &[&[u8]]) -> FileOwner {
     }
     match first_bytes::<BEGINNING_BYTES_MAX>(path) {
         Some(bytes) if beginnings.iter().any(|beginning| bytes.starts_with(beginning)) => FileOwner::Gannet,
+        // Another process may have removed it meanwhile.
+        None if fs::symlink_metadata(path).is_err() => FileOwner::Nobody,
         _ => FileOwner::User,
     }
 }
@@ -113,6 +115,7 @@ pub fn owner_of_part(path: &Path, beginnings: &[&[u8]]) -> FileOwner {
             Some(bytes) if beginnings.iter().any(|beginning| beginning.starts_with(&bytes)) => {
                 FileOwner::Gannet
             }
+            None if fs::symlink_metadata(path).is_err() => FileOwner::Nobody,
             _ => FileOwner::User,
         },
         known => known,

@@ -320,20 +320,34 @@ impl CheckpointDir {
         CheckpointDirError::Refused { number, reason: reason.into(), directory: self.path.clone(), newest }
     }
 
-    /// Looks for something among the numbers of all checkpoints. If it is not there, and other numbers are there
-    /// meanwhile, looks again: a prune may have removed what was there, but then newer checkpoints are there.
+    /// Looks for something among the numbers of all checkpoints, as [`look_among`](Self::look_among).
     fn look<T>(
         &self,
         find: impl Fn(&[u64]) -> Result<Option<T>, CheckpointDirError>,
     ) -> Result<Option<T>, CheckpointDirError> {
-        let mut looks = 1;
+        self.look_among(|| self.numbers(), find)
+    }
+
+    /// Looks for something among these numbers, from the newest. A prune may remove what is there, but then a newer
+    /// checkpoint is whole: one with another number, or one that was not yet whole when this look read it. So it is not
+    /// there if two looks at the same numbers have not found it.
+    fn look_among<T>(
+        &self,
+        list: impl Fn() -> Result<Vec<u64>, CheckpointDirError>,
+        find: impl Fn(&[u64]) -> Result<Option<T>, CheckpointDirError>,
+    ) -> Result<Option<T>, CheckpointDirError> {
+        let (mut numbers, mut before, mut looks) = (list()?, None, 0);
         loop {
-            let numbers = self.numbers()?;
-            match find(&numbers) {
-                Ok(Some(found)) => return Ok(Some(found)),
-                _ if looks < CHECKPOINT_LOOKS_MAX && self.numbers()? != numbers => looks += 1,
-                found => return found,
+            let found = find(&numbers);
+            if matches!(found, Ok(Some(_))) {
+                return found;
             }
+            let now = list()?;
+            looks += 1;
+            if looks == CHECKPOINT_LOOKS_MAX || now == numbers && before.as_ref() == Some(&numbers) {
+                return found;
+            }
+            before = Some(std::mem::replace(&mut numbers, now));
         }
     }
 
@@ -404,20 +418,8 @@ impl CheckpointDir {
     pub fn newest_manifest(&self) -> Result<Option<JobManifest>, CheckpointDirError> {
         // A folder with a manifest is that of a checkpoint: it is not asked for its mark, which takes a request in a
         // bucket.
-        let mut listed = self.numbered_folders()?;
-        for _ in 0..LOOKS_MAX {
-            let found = listed.iter().rev().find_map(|&number| self.read_manifest(number).ok());
-            if found.is_some() {
-                return Ok(found);
-            }
-            // All that were listed may have been removed meanwhile. A newer one came before that.
-            let again = self.numbered_folders()?;
-            if again == listed {
-                break;
-            }
-            listed = again;
-        }
-        Ok(None)
+        let read = |numbers: &[u64]| numbers.iter().rev().find_map(|&number| self.read_manifest(number).ok());
+        self.look_among(|| self.numbered_folders(), |numbers| Ok(read(numbers)))
     }
 
     /// Reads a state file, all of it.

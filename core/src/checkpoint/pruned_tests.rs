@@ -1,14 +1,15 @@
 //! Readers of checkpoints beside a prune: what was pruned is not damaged, and the newest one is always found.
 
 use super::directory::{CheckpointDir, CheckpointState};
+use super::draft::Draft;
 use super::error::CheckpointDirError;
 use super::manifest::JobManifest;
 use crate::checkpoint::stores::local_store::LocalStore;
 use crate::checkpoint::stores::store::{CheckpointStore, OpenedFile, StoreWriter, StoredFile};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 /// A folder in memory, if there is such a filesystem: a save syncs each file.
 fn scratch() -> tempfile::TempDir {
@@ -35,13 +36,27 @@ struct PrunedMeanwhile {
     beside: CheckpointDir,
     calls: AtomicU32,
     at: u32,
+    /// A save that is under way. Then it is finished at that call, and the prune has only just begun.
+    draft: Mutex<Option<Draft>>,
 }
 
 impl PrunedMeanwhile {
     fn call(&self) -> &LocalStore {
-        if self.calls.fetch_add(1, SeqCst) == self.at {
-            save_two(&self.beside);
-            self.beside.prune(1).unwrap();
+        if self.calls.fetch_add(1, SeqCst) != self.at {
+            return &self.store;
+        }
+        match self.draft.lock().unwrap().take() {
+            Some(draft) => {
+                let manifest = JobManifest::new(draft.number(), "monday");
+                draft.publish(&manifest).unwrap();
+                for folder in ["0000000001", "0000000002"] {
+                    self.store.remove_files(folder, &["MANIFEST".to_owned()]).unwrap();
+                }
+            }
+            None => {
+                save_two(&self.beside);
+                self.beside.prune(1).unwrap();
+            }
         }
         &self.store
     }
@@ -81,13 +96,19 @@ impl CheckpointStore for PrunedMeanwhile {
 }
 
 /// Calls `read` on a directory whose checkpoint 2 is pruned at each call of the store in turn, until none is left.
-fn pruned_at_each_call(mut read: impl FnMut(&CheckpointDir, u32)) {
+fn pruned_at_each_call(read: impl FnMut(&CheckpointDir, u32)) {
+    at_each_call(false, read);
+}
+
+/// `drafted`: checkpoint 3 has a folder before, and is finished when the prune begins.
+fn at_each_call(drafted: bool, mut read: impl FnMut(&CheckpointDir, u32)) {
     for at in 0.. {
         let folder = scratch();
         let beside = CheckpointDir::create(folder.path()).unwrap();
         assert_eq!(save_two(&beside), 2);
         let (store, calls) = (LocalStore::new(folder.path()), AtomicU32::new(0));
-        let store = Arc::new(PrunedMeanwhile { store, beside, calls, at });
+        let draft = Mutex::new(drafted.then(|| beside.begin().unwrap()));
+        let store = Arc::new(PrunedMeanwhile { store, beside, calls, at, draft });
         read(&CheckpointDir::with_store(folder.path(), store.clone()), at);
         if store.calls.load(SeqCst) <= at {
             return assert!(at > 1, "{at} calls");
@@ -202,6 +223,19 @@ fn the_newest_manifest_is_found_beside_a_prune() {
     });
 }
 
+/// A reader found checkpoint 3 unfinished, and then checkpoint 2 gone: "no checkpoint was finished here".
+#[test]
+fn a_checkpoint_that_was_finished_while_the_one_before_was_removed_was_not_found() {
+    at_each_call(true, |directory, at| {
+        let newest = directory.newest_valid().unwrap().map(|manifest| manifest.number);
+        assert!(matches!(newest, Some(2 | 3)), "{newest:?} after {at} calls");
+    });
+    at_each_call(true, |directory, at| {
+        let newest = directory.newest_manifest().unwrap().map(|manifest| manifest.number);
+        assert!(matches!(newest, Some(2 | 3)), "{newest:?} after {at} calls");
+    });
+}
+
 /// Once each look at the newest of 1,000 checkpoints asked all of them: in a bucket that were 1,000 requests.
 #[test]
 fn the_newest_manifest_of_many_takes_two_calls() {
@@ -209,7 +243,7 @@ fn the_newest_manifest_of_many_takes_two_calls() {
     let beside = CheckpointDir::create(folder.path()).unwrap();
     let saved: Vec<u64> = (0..100).map(|_| save_two(&beside)).collect();
     let (store, calls) = (LocalStore::new(folder.path()), AtomicU32::new(0));
-    let store = Arc::new(PrunedMeanwhile { store, beside, calls, at: u32::MAX });
+    let store = Arc::new(PrunedMeanwhile { store, beside, calls, at: u32::MAX, draft: Mutex::default() });
     let directory = CheckpointDir::with_store(folder.path(), store.clone());
     assert_eq!(directory.newest_manifest().unwrap().unwrap().number, saved[99]);
     assert_eq!(store.calls.load(SeqCst), 2);

@@ -1,7 +1,8 @@
 //! One link of a server thread: its turn of the event loop, from received bytes to answers on their way.
 
 use crate::config::SessionLimits;
-use crate::counters::server::{Carrier, RequestKind};
+use crate::counters::request_kind::RequestKind;
+use crate::counters::server::Carrier;
 use crate::limits::{CLOCK_BYTES, DELTAS_QUIET, FLUSH_BYTES, FRAMES_PER_TURN, REST_TIME};
 use crate::peers::keysets::Keysets;
 use crate::peers::kinds::{depends_on_commands, leaves_at_once};

@@ -86,7 +86,7 @@ fn killed_clients_stayed_in_a_table_for_good() {
     assert_eq!(sums, [many as f32 + 1.0; KEYS.len()]);
 }
 
-/// Once a table was full of clients that had just been killed, and nobody could make room before ten minutes had passed.
+/// Once a table was full of clients that had just been killed, and nobody could make room for ten minutes.
 #[test]
 fn no_command_made_room_of_killed_clients() {
     for seed in 0..3 {

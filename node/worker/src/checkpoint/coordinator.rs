@@ -31,8 +31,8 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// After so many questions without progress it lets in the pushes that wait: a push that it needs may be behind them.
 const QUESTIONS_MAX: u32 = 20;
 
-/// It asks whether the pushers of incomplete pushes are gone when nothing more of these pushes has come for this part of
-/// the time for which pushes may be held back.
+/// It asks whether the pushers of incomplete pushes are gone when nothing more of these has come for this part of the
+/// time for which pushes may be held back.
 const STANDSTILL: u32 = 4;
 
 /// Before it tries again.

@@ -96,8 +96,8 @@ impl Frozen {
         unfinished.chain(self.lacking.iter().map(|limit| limit.pusher)).collect()
     }
 
-    /// The pushes that are not complete on all their shards, or that some tables of their batch lack, with the starts of
-    /// the workers that send them. A split of the data is left out: another worker trains it again.
+    /// The pushes that are not complete on all their shards, or that some tables of their batch lack, with the starts
+    /// of the workers that send them. A split of the data is left out: another worker trains it again.
     pub(crate) fn torn(&self) -> Vec<TornPush> {
         let is_torn = |of: &&PushProgress| !of.is_whole();
         let limit = |(table, _): &(String, u64), push: &PushProgress| PushLimitV1 {
@@ -126,8 +126,8 @@ impl Frozen {
         Some(TornPush { push, sender })
     }
 
-    /// The newest start of a worker that a shard knows. Its share may be named by an earlier one: before the servers took
-    /// their rows from a checkpoint.
+    /// The newest start of a worker that a shard knows. Its share may be named by an earlier one: before the servers
+    /// took their rows from a checkpoint.
     fn start_of(&self, worker: u64, share: u64) -> u64 {
         let known = self.pushes.values().filter(|push| push.pusher == worker).map(|push| push.incarnation);
         known.fold(share, u64::max)
