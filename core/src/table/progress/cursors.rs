@@ -91,8 +91,8 @@ impl Shards {
         all.into_values().collect()
     }
 
-    /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore, or the end of a push
-    /// whose pusher is gone. A shard that knows a newer incarnation or a later push of the pusher does not change.
+    /// Records in every shard here that it has all pushes of a pusher up to this cursor: a restore, or the end of a
+    /// push whose pusher is gone. A shard that knows a newer incarnation or a later push of the pusher does not change.
     /// [`Cursor`] has an example.
     ///
     /// # Errors
