@@ -7,7 +7,7 @@ use crate::checkpoint::frozen::Frozen;
 use crate::checkpoint::half_fenced::half_fenced;
 use crate::checkpoint::options::{CheckpointOptions, unexpected};
 use crate::checkpoint::owner::{birth_of_run, must_be_their_directory, must_be_their_run, savers_of};
-use crate::checkpoint::torn::give_up_gone;
+use crate::checkpoint::torn::{StandingPushes, give_up_gone};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
 use crate::limits::CUT_STALL;
@@ -256,7 +256,7 @@ fn freeze_servers<N: Net>(
     let until = net.now() + limit;
     let mut replies = cut_step(worker, cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
     let (mut asked, mut before, mut fenced) = (0, None, BTreeSet::new());
-    let (mut torn, mut torn_since) = (Vec::new(), net.now());
+    let mut torn = StandingPushes::default();
     loop {
         let state = Frozen::of(&replies, &options.batch_tables)?;
         if state.is_whole() {
@@ -281,14 +281,9 @@ fn freeze_servers<N: Net>(
             pushes.extend(state.held.iter().cloned());
             asked = 0;
         }
-        // Live workers may make steps meanwhile, so the state may change without end.
-        let last = std::mem::replace(&mut torn, state.torn());
-        if torn != last {
-            torn_since = net.now();
-        } else if net.now() >= torn_since + limit / STANDSTILL {
-            give_up_gone(worker, cut, torn.clone())?;
-            torn_since = net.now();
-        }
+        // Pushes of live workers may make progress meanwhile, so the state may change without end.
+        let standing = torn.update(state.torn(), net.now(), limit / STANDSTILL);
+        give_up_gone(worker, cut, standing)?;
         let (closes, over) = (state.closes(), state.over());
         before = Some(state);
         cut_wait(worker, ASK_EVERY)?;
