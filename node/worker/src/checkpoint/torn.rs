@@ -16,7 +16,8 @@ use std::time::Duration;
 pub(crate) struct StandingPushes(Vec<(TornPush, Duration)>);
 
 impl StandingPushes {
-    /// Takes the pushes that are incomplete now. Returns those that have been as they are for `least`, once in that time.
+    /// Takes the pushes that are incomplete now. Returns those that have been as they are for `least`, once in that
+    /// time.
     pub(crate) fn update(&mut self, torn: Vec<TornPush>, now: Duration, least: Duration) -> Vec<TornPush> {
         let before = std::mem::take(&mut self.0);
         let since =
