@@ -7,8 +7,7 @@
 
 It writes the shipped flights, several times one after the other, as CSV and as Parquet (row groups of 128 Ki rows; snappy
 and zstd). Each round runs all programs once, in turn. A read is one call in a process of its own, of the same columns;
-the time and CPU of imports are not in it. It prints medians, with the lowest and the highest, as lines of
-docs/benchmarks/tables.tsv.
+the time and CPU of imports are not in it. It prints medians, with the lowest and the highest.
 """
 import argparse
 import gzip

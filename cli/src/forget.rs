@@ -1,4 +1,4 @@
-//! `gannet forget`: deletes a run that nobody trains, or makes room of clients that are gone.
+//! `gannet forget`: deletes a run that nobody trains, or makes the servers forget clients that are gone.
 
 use crate::failure::{Failure, PEER};
 use crate::flags::ForgetArgs;
@@ -30,20 +30,21 @@ fn forget_gone_clients(args: &ForgetArgs) -> Result<(), Failure> {
     };
     let incarnation = Worker::<Transports>::allocate_incarnation(secured.net.clone(), &config)?;
     let config = WorkerConfig { incarnation, ..config };
-    let (clients, pushers) = forget_clients(secured.net, &config).map_err(refused_for_now)?;
+    let (clients, pushers) = forget_clients(secured.net, &config).map_err(refused_request)?;
     let clients = counted(clients, "client that had", "clients that had");
     say!("{clients} no session for a minute: forgotten; the fullest shard still remembers {pushers} pushers");
     Ok(())
 }
 
-/// A refusal of what the servers have been asked is an error of the command line.
-fn refused_for_now(error: WorkerError) -> Failure {
+/// A run that is in use, or a checkpoint that is being written, is an error of the command line.
+fn refused_request(error: WorkerError) -> Failure {
     match error {
         WorkerError::Refused { refusal: Refusal::Mismatch, text, .. } => Failure::input(text),
         error => error.into(),
     }
 }
 
+/// Deletes a run.
 fn forget_one_run(args: &ForgetArgs, name: &str) -> Result<(), Failure> {
     let net = args.transport.transport.net(args.io);
     let coordinator = args.coordinator.as_deref();
@@ -82,7 +83,7 @@ fn forget_one_run(args: &ForgetArgs, name: &str) -> Result<(), Failure> {
     // Only a process with an incarnation may drop tables.
     let incarnation = Worker::<Transports>::allocate_incarnation(secured.net.clone(), &config)?;
     let config = WorkerConfig { incarnation, ..config };
-    let dropped = forget_run(secured.net, &config, name).map_err(refused_for_now)?;
+    let dropped = forget_run(secured.net, &config, name).map_err(refused_request)?;
     let dropped = dropped.unwrap_or_default();
     let tables = counted(dropped.len() as u64, "table", "tables");
     say!("run {name} is forgotten: {tables} dropped");

@@ -5,10 +5,13 @@
 //! nothing else: no link, no pipe, no device, and no file with other bytes. The others are for files that a manifest
 //! lists, or that this process has made. tests/tidy.rs checks that no other module removes or replaces files.
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The most bytes of a beginning.
 const BEGINNING_BYTES_MAX: usize = 64;
@@ -47,6 +50,30 @@ pub fn open_or_make(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     must_be_regular(options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?)
+}
+
+/// How often [`lock_exclusive`] tries, and how long it waits in between.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Locks a file or a folder until all copies of its descriptor are closed. Returns `false` if another holds the lock
+/// for longer than 2 s.
+///
+/// A lock can outlive its holder for a moment. A process that forks in another thread has copies of all descriptors
+/// until it starts its program, and whoever reads `/proc/PID` of a process that was killed keeps its memory, with the
+/// files that are mapped there.
+///
+/// # Errors
+/// The file system cannot lock it.
+pub fn lock_exclusive(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(false)
 }
 
 fn must_be_regular(file: File) -> io::Result<File> {
@@ -328,6 +355,24 @@ mod tests {
         fs::write(&path, "").unwrap();
         assert!(replace(&path, BEGINNING, b"GNTTEST2 of ours").is_err());
         assert!(remove_own(&path, &[BEGINNING]).is_err());
+    }
+
+    /// A server that was started at once after a kill -9 was refused: the lock was still there for a moment.
+    #[test]
+    fn a_lock_that_outlives_its_holder_for_a_moment_refused_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (File::open(folder.path()).unwrap(), File::open(folder.path()).unwrap());
+        assert!(lock_exclusive(&first).unwrap());
+        let copy = first.try_clone().unwrap();
+        drop(first);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock_exclusive(&second).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            drop(copy);
+            assert!(waiting.join().unwrap());
+        });
+        let third = File::open(folder.path()).unwrap();
+        assert!(!lock_exclusive(&third).unwrap(), "its holder lives");
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! process ends, however it ends. Processes that this one starts do not get the descriptor.
 
 use crate::failure::{Failure, SYSTEM};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use gannet::storage::own_files;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -30,9 +29,9 @@ pub fn hold(folder: &Path) -> Result<(), Failure> {
     };
     std::fs::create_dir_all(folder).map_err(|error| failed("making", error))?;
     let opened = File::open(folder).map_err(|error| failed("opening", error))?;
-    match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
+    match own_files::lock_exclusive(&opened) {
+        Ok(true) => {}
+        Ok(false) => {
             return Err(Failure::input(format!(
                 "--out {}: another training that runs now saves its model in this folder: wait until it has ended, or \
                  name another folder",

@@ -328,9 +328,9 @@ impl CheckpointDir {
         self.look_among(|| self.numbers(), find)
     }
 
-    /// Looks for something among these numbers, from the newest. A prune may remove what is there, but then a newer
-    /// checkpoint is whole: one with another number, or one that was not yet whole when this look read it. So it is not
-    /// there if two looks at the same numbers have not found it.
+    /// Looks for something among the numbers of `list`, from the newest. A prune removes a checkpoint only behind a
+    /// newer one. That one may have a number that was not listed, or its save may end after `find` has read it. So
+    /// `find` gets the same numbers twice before it is believed.
     fn look_among<T>(
         &self,
         list: impl Fn() -> Result<Vec<u64>, CheckpointDirError>,

@@ -8,27 +8,13 @@ mod checkpoints;
 mod tables;
 mod vectors;
 
-use gannet_core::{OpenError, Store};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// A folder on tmpfs if there is one: a kill is the same there, and no sync waits for a disk.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
-/// Opens the folder. A test beside this one may have forked while the parent had the folder open. Its child holds
-/// the parent's lock until it starts its program, so a locked folder is tried again, for at most 10 s.
-fn open_store(folder: &Path) -> Store {
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
-        match Store::open_dir(folder) {
-            Err(OpenError::Locked(_)) if Instant::now() < end => std::thread::yield_now(),
-            opened => return opened.unwrap(),
-        }
-    }
 }
 
 /// The number in an environment variable of a child.

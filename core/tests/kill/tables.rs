@@ -6,7 +6,7 @@
 //! once, and the rows must be those of a run without a kill. Also, a group of the index is split whose chain is
 //! longer than an undo half could hold bucket by bucket.
 
-use crate::{child, finishes, folder, number, open_store};
+use crate::{child, finishes, folder, number};
 use gannet_core::*;
 use gannet_optim::{Add, GradientTransform, Rule};
 use std::path::Path;
@@ -82,7 +82,7 @@ fn most(incarnation: u64) -> usize {
 }
 
 fn open(folder: &Path, admission: Admission) -> (Store, Shards) {
-    let store = open_store(folder);
+    let store = Store::open_dir(folder).unwrap();
     let shards = Shards::open(&store, &schema(admission), 0..1).unwrap();
     (store, shards)
 }

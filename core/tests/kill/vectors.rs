@@ -3,7 +3,7 @@
 //! image is reopened and the unacknowledged pushes are sent again. Every column, and every sum that a program returns,
 //! must be as without a kill.
 
-use crate::{child, finishes, folder, number, open_store};
+use crate::{child, finishes, folder, number};
 use gannet_core::*;
 use gannet_optim::lbfgs::split;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn round(table: &mut Shards, n: u64) {
 }
 
 fn open(folder: &Path) -> (Store, Shards) {
-    let store = open_store(folder);
+    let store = Store::open_dir(folder).unwrap();
     let shards = Shards::open(&store, &VECTORS.schema("v", 1), 0..1).unwrap();
     (store, shards)
 }

@@ -10,7 +10,6 @@ use crate::image::files::table_names::{self, TableNames};
 use crate::image::memory::grower::{Grower, Now};
 use crate::own_files;
 use crate::schema::table_schema::Schema;
-use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -303,11 +302,6 @@ impl Store {
     }
 }
 
-/// How often [`lock_data_folder`] tries, and how long it waits in between: [`crate::is_data_folder`] holds the lock for
-/// a moment.
-const LOCK_TRIES: u32 = 5;
-const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-
 /// Locks a data folder: the folder itself, which nobody can exchange while it has this path, and its file LOCK, by
 /// which [`crate::is_data_folder`] knows a folder that is in use.
 fn lock_data_folder(path: &Path) -> Result<Vec<File>, OpenError> {
@@ -315,15 +309,8 @@ fn lock_data_folder(path: &Path) -> Result<Vec<File>, OpenError> {
     let folder = File::open(path).map_err(io("opening"))?;
     let file = own_files::open_or_make(&path.join("LOCK")).map_err(io("opening LOCK in"))?;
     for lock in [&folder, &file] {
-        let mut tries = 1;
-        loop {
-            match flock(lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(rustix::io::Errno::WOULDBLOCK) if tries < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
-                Err(rustix::io::Errno::WOULDBLOCK) => return Err(OpenError::Locked(path.into())),
-                Err(e) => return Err(io("locking")(e.into())),
-            }
-            tries += 1;
+        if !own_files::lock_exclusive(lock).map_err(io("locking"))? {
+            return Err(OpenError::Locked(path.into()));
         }
     }
     Ok(vec![folder, file])

@@ -9,7 +9,7 @@ use crate::own_files;
 use crate::schema::identity::ImageOrigin;
 use crate::schema::table_schema::Schema;
 use crate::table::owned::shard::{Shard, ShardFile};
-use rustix::fs::{FlockOperation, MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, flock, memfd_create};
+use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -71,10 +71,10 @@ impl Store {
 /// Locks an image until it is closed. The lock of the folder is not enough: the folder of a table may be moved into
 /// another data folder while a server uses it.
 fn lock_image(image: &File, path: &Path) -> Result<(), OpenError> {
-    match flock(image, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::Locked(path.into())),
-        Err(e) => Err(OpenError::Io { what: "locking", path: path.into(), source: e.into() }),
+    match own_files::lock_exclusive(image) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(OpenError::Locked(path.into())),
+        Err(source) => Err(OpenError::Io { what: "locking", path: path.into(), source }),
     }
 }
 

@@ -62,7 +62,8 @@ impl Absences {
         *self.since.get_or_insert(clock)
     }
 
-    /// A start that never had a session here, behind one that had: a fence of that one. Returns the one that had.
+    /// The start that this one fences: a fence has the number behind it, and never a session here. Returns a start that
+    /// is no fence as it is.
     pub(crate) fn start_before_fence(&self, start: Start) -> Start {
         let had = |of: &Start| self.here.contains_key(of) || self.left.contains_key(of);
         let before = (start.0, start.1.saturating_sub(1));

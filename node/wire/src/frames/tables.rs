@@ -49,8 +49,8 @@ frames! {
     /// The answer to a drop table request.
     62 TableDroppedFrame "table dropped" ToWorker "-" {}
 
-    /// Clients without an index that have had no session for a minute make room for others.
-    /// The server forgets some of them in each table of this thread. Refused with 2, 3, 6, 11.
+    /// Asks to forget clients without an index that have had no session for a minute.
+    /// The server forgets some of them in each table of this thread. Refused with 1, 3, 11.
     77 ForgetClientsFrame "forget clients" ToServer "-" {}
 
     /// The answer to a forget clients request.

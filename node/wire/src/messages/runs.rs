@@ -300,7 +300,7 @@ pub struct TableUse {
     /// The pushers that the fullest shard of thread 0 remembers: workers, clients and splits of the data.
     pub pushers: u32,
     /// The clients without an index among the pushers of a shard that are closed, or have had no session for a minute.
-    /// `gannet forget --clients` makes room of them.
+    /// `gannet forget --clients` forgets them, so that others have room.
     pub clients_gone: u32,
     /// How many pushers a shard can remember.
     pub pushers_max: u32,

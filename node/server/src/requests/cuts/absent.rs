@@ -73,8 +73,8 @@ pub(crate) fn give_up(
     Ok(())
 }
 
-/// Notes pushes of fixed shares as ended: what is left of them is dropped. Their workers are fenced; a push is refused
-/// whose worker is here and is not. That one would take a resend of the push for applied.
+/// Notes pushes of fixed shares as ended: what is left of them is dropped. Refuses a push whose worker has a session
+/// here and is not fenced: that worker would take its resend of the push for applied.
 pub(crate) fn end_pushes(tables: &mut ServerTables, pushes: &[PushLimitV1]) -> Result<(), RequestFailure> {
     for PushLimitV1 { table, pusher, incarnation, seq } in pushes {
         let Some(worker) = worker_of_share(*pusher).filter(|_| *incarnation < INCARNATION_NAMED_MAX) else {

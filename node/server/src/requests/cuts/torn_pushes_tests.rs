@@ -7,7 +7,7 @@ use crate::sessions::refusals_tests::{acked, ask, refused};
 use gannet_core::{CheckpointDir, Cursor, Schema, Store, Write, hash, shard_of};
 use gannet_optim::{Add, Rule};
 use gannet_sim::{Faults, Sim, SimStream};
-use gannet_transport::{Head, Link, Net, Prng};
+use gannet_transport::{Head, Link, Net, Poll, Prng};
 use gannet_wire::frames::bulk::{AckFrame, PushFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::push_payload::{PushPayload, PushValues};
@@ -16,8 +16,12 @@ use gannet_wire::limits::WORKER_TIMEOUT;
 use gannet_wire::messages::control;
 use gannet_wire::messages::control::HelloV1;
 use gannet_wire::refusal::Refusal;
-use gannet_worker::{CheckpointOptions, SavedCheckpoint, Worker, WorkerConfig, WorkerError, save_checkpoint};
+use gannet_worker::{
+    CheckpointOptions, SavedCheckpoint, Worker, WorkerConfig, WorkerError, forget_clients, save_checkpoint,
+};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -202,6 +206,32 @@ fn a_client_that_was_killed_in_the_middle_of_a_push_ended_checkpoints_for_good()
         (0..threads).for_each(|thread| next.apply(1, thread));
         assert_eq!(world.saved().0.values().sum::<f32>(), (40 + keys(threads)[0].len()) as f32);
     }
+}
+
+/// All pushers stay as they are while a checkpoint is written.
+#[test]
+fn no_client_is_forgotten_on_request_while_a_checkpoint_is_written() {
+    let world = World::new(1);
+    let mut killed = world.client(RANKLESS, 5);
+    killed.apply(1, 0);
+    let (own, config) = (world.sim.clone(), WorkerConfig::new(world.addrs(), 70, 9));
+    let (said, over) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(false)));
+    let (into, is_over) = (said.clone(), over.clone());
+    let asking = world.sim.spawn(move || {
+        while !is_over.get() {
+            into.borrow_mut().push(forget_clients(own.clone(), &config).map_err(|error| error.to_string()));
+            own.poll().unwrap().wait(SECOND / 50, &mut Vec::new()).unwrap();
+        }
+    });
+    world.refused();
+    over.set(true);
+    world.sim.run(SECOND);
+    assert!(asking.has_ended());
+    let is_held = |said: &Result<_, String>| {
+        said.as_ref().is_err_and(|why| why.contains("a checkpoint is being written"))
+    };
+    let said = said.borrow();
+    assert!(said.iter().any(is_held) && said.iter().all(|said| said.is_ok() || is_held(said)), "{said:?}");
 }
 
 /// After a restart, nobody knew the client any more, and no checkpoint was saved, either.
