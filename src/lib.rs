@@ -100,7 +100,7 @@ pub mod table {
 pub mod server {
     pub use gannet_server::{
         RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters, ServerError,
-        ServerStats, SessionLimits, restore_folder,
+        ServerStats, SessionLimits, check_held_tables, restore_folder,
     };
 }
 

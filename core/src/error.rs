@@ -433,7 +433,10 @@ pub enum PushError {
         pusher: u64,
     },
     /// The shard remembers as many pushers as it can.
-    #[error("shard {shard} remembers {max} pushers, its limit; close pushers that are done first")]
+    #[error(
+        "shard {shard} remembers {max} pushers, its limit; close pushers that are done, or make the servers forget those \
+         that are gone: gannet forget --clients"
+    )]
     TooManyPushers {
         /// Shard.
         shard: u32,

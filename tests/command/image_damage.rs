@@ -98,3 +98,31 @@ fn all_checkpoints_of_a_folder_are_read_and_each_damaged_one_is_named() {
     assert_eq!(good.collect::<Vec<_>>(), [true, false, true]);
     refused(&format!("checkpoint verify {dir} 2 --all"), &["--all"]);
 }
+
+#[test]
+fn doctor_found_nothing_wrong_with_images_that_were_lost_swapped_or_zeros() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = clicks(&folder.path().join("train.svm"), 300, 1).display().to_string();
+    let rows = folder.path().join("rows");
+    ok(&format!("train {data} --data-dir {}", rows.display()));
+    let images = || {
+        let table = std::fs::read_dir(&rows).unwrap().map(|entry| entry.unwrap().path());
+        let table = table.filter(|path| path.is_dir()).find(|path| path.ends_with("default.lr")).unwrap();
+        [0, 1].map(|shard| table.join(format!("shard-{shard:04}.image")))
+    };
+    let doctor = || run(&format!("doctor --data-dir {}", rows.display()));
+    assert_eq!(doctor().code, Some(0), "{}", doctor().out);
+    let ([first, second], aside) = (images(), folder.path().join("aside"));
+    std::fs::rename(&first, &aside).unwrap();
+    assert!(doctor().code != Some(0) && doctor().out.contains("shard-0000"), "lost: {}", doctor().out);
+    std::fs::rename(&second, &first).unwrap();
+    std::fs::rename(&aside, &second).unwrap();
+    assert!(doctor().code != Some(0) && doctor().out.contains("holds shard 1"), "swapped: {}", doctor().out);
+    std::fs::rename(&second, &aside).unwrap();
+    std::fs::rename(&first, &second).unwrap();
+    std::fs::write(&first, vec![0; std::fs::metadata(&aside).unwrap().len() as usize]).unwrap();
+    assert!(doctor().code != Some(0) && doctor().out.contains("shard-0000"), "zeros: {}", doctor().out);
+    std::fs::rename(&aside, &first).unwrap();
+    std::fs::remove_file(first.with_extension("sums")).unwrap();
+    assert!(doctor().out.contains("checksums are gone or damaged"), "{}", doctor().out);
+}

@@ -28,7 +28,9 @@ impl Target {
             return Ok(Target::Stdout);
         }
         let failed = |error: io::Error| Failure::new(SYSTEM, format!("making {}: {error}", path.display()));
-        let is_link = fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
+        // A pipe that /dev/stdout leads to has no name.
+        let is_special = fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir());
+        let is_link = !is_special && fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink());
         let path = match is_link {
             true => fs::canonicalize(path).map_err(failed)?,
             false => path.to_path_buf(),

@@ -1,8 +1,10 @@
 //! The images in a data folder that no server uses now: whether their bytes are as they were written.
 
 use crate::doctor::finding::{Finding, Level};
+use crate::report::words::counted;
 use crate::server::image_check;
 use bytesize::ByteSize;
+use gannet::server::check_held_tables;
 use gannet::storage::{OpenError, Store, is_data_folder};
 use std::path::Path;
 
@@ -20,7 +22,15 @@ pub fn finding(data_dir: &Path) -> Option<Finding> {
         }
         Err(error) => return Some(Finding::not("images", Level::Problem, error.to_string(), "")),
     };
+    if let Err(error) = check_held_tables(&store) {
+        return Some(Finding::not("images", Level::Problem, error.to_string(), ""));
+    }
     Some(match image_check::check_images(&store) {
+        Ok(found) if found.without > 0 => {
+            let without = counted(found.without, "image was", "images were");
+            let text = format!("{folder}: {without} closed in order, and the checksums are gone or damaged");
+            Finding::note("images", text, "start and stop the server once: it writes them anew")
+        }
         Ok(found) => {
             let (good, unknown) = (ByteSize(found.good), ByteSize(found.unknown));
             let why = match found.unknown {

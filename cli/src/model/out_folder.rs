@@ -12,11 +12,18 @@ use std::sync::{Mutex, PoisonError};
 /// The folders that this process has locked. They stay open, and so locked, until it ends.
 static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 
+/// The folder in that of a model in which its former one is.
+pub const PREVIOUS: &str = "previous";
+
 /// Locks a folder, which is made if it does not exist, until this process ends.
 ///
 /// # Errors
 /// Another training has locked it, or the folder cannot be made.
 pub fn hold(folder: &Path) -> Result<(), Failure> {
+    // A training that saves in the folder above keeps its former model here.
+    if let Some(above) = folder.parent().filter(|_| folder.ends_with(PREVIOUS)) {
+        hold(if above.as_os_str().is_empty() { Path::new(".") } else { above })?;
+    }
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     if held.iter().any(|(own, _)| own == folder) {
         return Ok(());

@@ -2,14 +2,12 @@
 //! models are not saved at all.
 
 use crate::failure::{Failure, SYSTEM};
+use crate::model::out_folder::PREVIOUS;
 use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, is_table_of, own_files, remove_model};
 use gannet::train::BadLines;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-
-/// The folder of the previous model.
-const PREVIOUS: &str = "previous";
 
 /// The folder of the model that becomes the previous one, and that of the one before it.
 const PASSING: [&str; 2] = ["previous.new", "previous.old"];

@@ -2,6 +2,7 @@
 //! the time.
 
 use crate::failure::Failure;
+use crate::report::words::counted;
 use bytesize::ByteSize;
 use gannet::storage::{ImageCheck, Store};
 use std::sync::Mutex;
@@ -35,5 +36,12 @@ pub fn check_images(store: &Store) -> Result<ImageCheck, Failure> {
         }
         elapsed < LIMIT + LIMIT.mul_f64(all as f64 / GIB as f64)
     };
-    Ok(store.check_images(threads, &go_on)?)
+    let found = store.check_images(threads, &go_on)?;
+    if found.without > 0 {
+        let without = counted(found.without, "image was", "images were");
+        tracing::warn!(
+            "{folder}: {without} closed in order, and the checksums are gone or damaged: served unchecked"
+        );
+    }
+    Ok(found)
 }

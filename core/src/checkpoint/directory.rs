@@ -416,9 +416,20 @@ impl CheckpointDir {
     /// # Errors
     /// The folder cannot be listed.
     pub fn newest_manifest(&self) -> Result<Option<JobManifest>, CheckpointDirError> {
+        self.newest_manifest_among(&|_| true)
+    }
+
+    /// [`newest_manifest`](Self::newest_manifest) among some numbers.
+    pub(crate) fn newest_manifest_among(
+        &self,
+        is_among: &dyn Fn(u64) -> bool,
+    ) -> Result<Option<JobManifest>, CheckpointDirError> {
         // A folder with a manifest is that of a checkpoint: it is not asked for its mark, which takes a request in a
         // bucket.
-        let read = |numbers: &[u64]| numbers.iter().rev().find_map(|&number| self.read_manifest(number).ok());
+        let read = |numbers: &[u64]| {
+            let mut numbers = numbers.iter().rev().filter(|&&number| is_among(number));
+            numbers.find_map(|&number| self.read_manifest(number).ok())
+        };
         self.look_among(|| self.numbered_folders(), |numbers| Ok(read(numbers)))
     }
 

@@ -42,8 +42,25 @@ impl CheckpointDir {
         Ok(NewestCheckpoints { last, valid })
     }
 
+    /// The newest checkpoint besides one that this process has just published, if its manifest can be read.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn newest_beside(&self, own: u64) -> Result<Option<JobManifest>, CheckpointDirError> {
+        self.newest_manifest_among(&|number| number != own)
+    }
+
+    /// Removes a checkpoint that this process has just published: another job has published one at the same moment.
+    ///
+    /// # Errors
+    /// The directory cannot be changed.
+    pub fn withdraw(&self, own: u64) -> Result<(), CheckpointDirError> {
+        self.remove(own)
+    }
+
     /// Refuses a save of these tables, given by name and id, beside `newest`, the newest checkpoint: none of them is in
-    /// it, and none was restored from a checkpoint of the directory.
+    /// it, and none was restored from a checkpoint of the directory. `own`: one that does not count, because it was
+    /// just published.
     ///
     /// # Errors
     /// The checkpoints are of another job; or the directory cannot be read.
@@ -51,6 +68,7 @@ impl CheckpointDir {
         &self,
         newest: &JobManifest,
         tables: &[(&str, TableUid)],
+        own: Option<u64>,
     ) -> Result<(), CheckpointDirError> {
         let of = |manifest: &JobManifest| tables.iter().any(|&(name, uid)| manifest.has_rows_of(name, uid));
         let (saved, asked) = (newest.tables.first(), tables.iter().find(|(_, uid)| *uid != TableUid::NONE));
@@ -59,9 +77,8 @@ impl CheckpointDir {
             return Ok(());
         }
         // They may have been restored from an older one.
-        let older = self.list()?;
-        if older.iter().any(|older| matches!(&older.state, CheckpointState::Valid(manifest) if of(manifest)))
-        {
+        let mut older = self.list()?.into_iter().filter(|older| Some(older.number) != own);
+        if older.any(|older| matches!(&older.state, CheckpointState::Valid(manifest) if of(manifest))) {
             return Ok(());
         }
         let in_words = |name: &str, uid: TableUid| format!("table {name:?} with the id {uid}");

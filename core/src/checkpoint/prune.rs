@@ -171,7 +171,7 @@ impl CheckpointDir {
     }
 
     /// Removes a checkpoint, and its folder if nothing of the user is in it.
-    fn remove(&self, number: u64) -> Result<(), CheckpointDirError> {
+    pub(crate) fn remove(&self, number: u64) -> Result<(), CheckpointDirError> {
         self.remove_own(number)?;
         let removed = self.store().remove_folder(&folder_name(number));
         removed.map_err(CheckpointDirError::io("removing", &self.folder(number)))

@@ -23,6 +23,8 @@ const BEGUN: u64 = 1 << 63;
 /// Words of the header that change when the image is closed and opened.
 const STATE: std::ops::Range<usize> = CLEAN..COMMIT;
 const PAGE: usize = 4096;
+/// The most bytes of the file: that of an image of 100 TiB.
+const BYTES_MAX: u64 = 256 << 20;
 
 /// The path of the checksums of an image.
 pub(crate) fn path_of(image: &Path) -> PathBuf {
@@ -48,6 +50,9 @@ impl Checksums {
     /// The checksums beside an image. `None` if there are none, or none that can be read: nothing can be checked then.
     pub(crate) fn load(image: &Path) -> Option<Checksums> {
         let path = path_of(image);
+        if std::fs::metadata(&path).is_ok_and(|there| there.len() > BYTES_MAX) {
+            return None;
+        }
         let bytes = own_files::read_whole(&path).ok()??;
         let file = own_files::open_or_make(&path).ok()?;
         let number =
@@ -212,6 +217,8 @@ pub(crate) struct Checked {
     pub(crate) unknown: u64,
     /// The first chunk whose checksum is wrong.
     pub(crate) damaged: Option<u64>,
+    /// The image was closed in order, and its checksums are gone or damaged.
+    pub(crate) is_without: bool,
 }
 
 /// Checks an image that is not open against its checksums. `go_on` gets the bytes of each chunk, and says whether to go
@@ -225,7 +232,9 @@ pub(crate) fn check_checksums(path: &Path, go_on: &mut dyn FnMut(u64) -> bool) -
     let chunks = image.metadata()?.len().div_ceil(CHUNK_BYTES as u64);
     let closed = word(CLEAN) == CLOSED_IN_ORDER;
     let sums = Checksums::load(path).filter(|sums| sums.are_of(word(HEAD_BIRTH), word(INCARNATION), closed));
-    let Some(sums) = sums else { return Ok(Checked { unknown: chunks, ..Checked::default() }) };
+    let Some(sums) = sums else {
+        return Ok(Checked { unknown: chunks, is_without: closed, ..Checked::default() });
+    };
     let mut found = Checked { unknown: chunks.saturating_sub(sums.sums.len() as u64), ..Checked::default() };
     for (chunk, wanted) in sums.sums.iter().enumerate() {
         if sums.dirty[chunk] {

@@ -12,6 +12,11 @@ pub enum SchemaError {
         "table name {0:?} is not allowed: use 1 to 64 characters of A-Z a-z 0-9 _ . - and do not start with a dot"
     )]
     Name(String),
+    /// A data folder has a file or a folder of this name.
+    #[error(
+        "table name {0:?} is not allowed: a data folder has something else of this name; use another one"
+    )]
+    Reserved(String),
     /// The dimension is 0 or too large.
     #[error("table {table:?}: dim {dim} is not allowed: use 1 to {DIM_MAX}")]
     Dim {

@@ -58,6 +58,10 @@ impl Visitor for SoundRow<'_> {
     }
 }
 
+/// What a data folder has besides its tables, with and without `.new` behind it: of this crate and of the server.
+const RESERVED_NAMES: [&str; 9] =
+    ["LOCK", "TABLES", "UNSYNCED", "PLACE", "INCARNATIONS", "RESTORING", "COORDINATOR", "RUNS", "former"];
+
 impl Schema {
     /// How this schema differs from `requested`, in words: each different field, with both values. Empty when
     /// the schemas are equal.
@@ -173,14 +177,16 @@ impl Schema {
     ///
     /// # Errors
     /// The name is empty, longer than 64 bytes, begins with a dot, or has a character that is no letter, digit, `_`,
-    /// `.` or `-`.
+    /// `.` or `-`. Or data folders have something else of this name.
     pub fn check_name(name: &str) -> Result<(), SchemaError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         let sound = !name.is_empty() && name.len() <= TABLE_NAME_BYTES_MAX && !name.starts_with('.');
-        match sound && name.chars().all(allowed) {
-            true => Ok(()),
-            false => Err(SchemaError::Name(name.to_owned())),
+        if !sound || !name.chars().all(allowed) {
+            return Err(SchemaError::Name(name.to_owned()));
         }
+        let is_reserved = RESERVED_NAMES.contains(&name.strip_suffix(".new").unwrap_or(name));
+        let is_state = name.starts_with("scheduler.") && name.ends_with(".book");
+        if is_reserved || is_state { Err(SchemaError::Reserved(name.to_owned())) } else { Ok(()) }
     }
 
     /// Checks every field.

@@ -48,4 +48,4 @@ pub use replication::replicator::Replicator;
 pub use restore::error::RestoreError;
 pub use restore::{Restored, restore_folder};
 pub use server::{Server, ServerStats};
-pub use tables::identities::open_whole;
+pub use tables::identities::{check_held_tables, open_whole};

@@ -3,7 +3,7 @@
 use crate::error::OpenError;
 use crate::image::files::store::Store;
 use crate::image::files::table_folder;
-use crate::image::head::{OtherHead, birth_of, check_bytes, identity_of};
+use crate::image::head::{OtherHead, birth_of, check_bytes, check_head, identity_of};
 use crate::image::layout::*;
 use crate::own_files;
 use crate::schema::identity::TableIdentity;
@@ -63,7 +63,7 @@ impl Store {
         let mut held: Option<HeldTable> = None;
         for number in image_numbers(&folder)? {
             let path = folder.join(image_name(number));
-            let (identity, birth, confirmed, schema) = read_image_head(&path, table)?;
+            let (identity, birth, confirmed, schema) = read_image_head(&path, table, number)?;
             let all = held.get_or_insert_with(|| {
                 let births = BTreeMap::new();
                 HeldTable { identity, shards: schema.shards, confirmed: false, births }
@@ -95,8 +95,9 @@ impl Store {
     /// As for `held`.
     pub fn held_schema(&self, table: &str) -> Result<Option<Schema>, OpenError> {
         let Some(folder) = self.folder().map(|folder| folder.join(table)) else { return Ok(None) };
-        let first = image_numbers(&folder)?.first().map(|number| folder.join(image_name(*number)));
-        first.map(|path| Ok(read_image_head(&path, table)?.3)).transpose()
+        let first = image_numbers(&folder)?.first().copied();
+        let head = |number| read_image_head(&folder.join(image_name(number)), table, number);
+        first.map(|number| Ok(head(number)?.3)).transpose()
     }
 }
 
@@ -137,8 +138,12 @@ fn image_numbers(folder: &Path) -> Result<Vec<u32>, OpenError> {
     Ok(numbers)
 }
 
-/// Reads an image's head: table identity, birth, whether it is confirmed, and the table's schema.
-fn read_image_head(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool, Schema), OpenError> {
+/// Reads the head of the image of a shard: table identity, birth, whether it is confirmed, and the table's schema.
+fn read_image_head(
+    path: &Path,
+    table: &str,
+    number: u32,
+) -> Result<(TableIdentity, u64, bool, Schema), OpenError> {
     let io = |source| OpenError::Io { what: "reading", path: path.into(), source };
     let torn = |why: String| OpenError::Torn { path: path.into(), why };
     let mut bytes = [0; CONFIRMED + 8];
@@ -150,7 +155,8 @@ fn read_image_head(path: &Path, table: &str) -> Result<(TableIdentity, u64, bool
         }
         read => read.map_err(io)?,
     }
-    let schema = check_bytes(&bytes).map_err(|other| match other {
+    let checked = check_bytes(&bytes).and_then(|schema| check_head(&bytes, &schema, number).map(|()| schema));
+    let schema = checked.map_err(|other| match other {
         OtherHead::Foreign(why) => OpenError::Foreign { path: path.into(), why },
         OtherHead::Torn(why) => torn(why),
         OtherHead::Schema(how) => OpenError::OtherSchema { path: path.into(), how },

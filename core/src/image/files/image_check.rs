@@ -19,6 +19,8 @@ pub struct ImageCheck {
     /// Bytes that nobody can check: they have changed since the image was last closed in order, or no checksum of them
     /// is there.
     pub unknown: u64,
+    /// Images that were closed in order, and whose checksums are gone or damaged.
+    pub without: u64,
 }
 
 impl Store {
@@ -106,5 +108,6 @@ impl ImageCheck {
         self.images += 1;
         self.good += image.good * CHUNK_BYTES as u64;
         self.unknown += image.unknown * CHUNK_BYTES as u64;
+        self.without += u64::from(image.is_without);
     }
 }

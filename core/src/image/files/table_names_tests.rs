@@ -232,3 +232,15 @@ fn a_line_that_was_cut_short_by_a_full_disk_does_not_join_the_next_one() {
     names.add("d", true).unwrap();
     assert_eq!(lines(folder.path()), "gannet tables 1\n+ a\n+ d\n");
 }
+
+#[test]
+fn a_table_with_the_name_of_a_file_ended_its_data_folder() {
+    let reserved = ["TABLES", "TABLES.new", "RUNS", "PLACE", "RESTORING", "former", "scheduler.x.book"];
+    for name in reserved {
+        let refused = Schema::check_name(name).unwrap_err().to_string();
+        assert!(refused.contains(name) && refused.contains("use another one"), "{refused}");
+    }
+    for name in ["TABLE", "runs", "RUNS2", "former2", "a.book", "t.new"] {
+        Schema::check_name(name).unwrap();
+    }
+}

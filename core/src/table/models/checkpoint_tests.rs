@@ -163,6 +163,11 @@ fn a_save_replaced_files_of_the_user_that_have_the_names_of_ours() {
         std::fs::rename(folder.path().join(name), &linked).unwrap();
         std::os::unix::fs::symlink(&linked, folder.path().join(name)).unwrap();
         assert!(CheckpointWriter::create(folder.path(), &schema).is_err(), "{name} is a link");
+        std::fs::remove_file(&linked).unwrap();
+        assert!(
+            CheckpointWriter::create(folder.path(), &schema).is_err(),
+            "{name} is a link that leads nowhere"
+        );
     }
 }
 
@@ -208,4 +213,18 @@ fn removing_a_model_leaves_what_its_folder_has_of_the_user() {
     assert_eq!(foreign_entry(&alone).unwrap(), None);
     remove_model(&alone).unwrap();
     assert!(!alone.exists());
+}
+
+/// In a container every process has the same number.
+#[test]
+fn what_a_killed_process_of_the_same_number_had_left_ended_every_later_save() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = folder.path().join(format!("SAVING.{}", std::process::id()));
+    save(folder.path(), 1);
+    std::fs::write(&left, "").unwrap();
+    save(folder.path(), 2);
+    assert!(left.exists(), "an empty file may be the user's");
+    std::fs::write(&left, b"GANNETSV and more").unwrap();
+    save(folder.path(), 3);
+    assert_eq!(load(folder.path()).unwrap()[0].0, 3);
 }

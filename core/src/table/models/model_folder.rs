@@ -79,7 +79,10 @@ pub(crate) fn next_generation(folder: &Path) -> Result<u64, CheckpointError> {
     let (manifest, names) = (folder.join(MANIFEST), names_in_folder(folder)?);
     let (before, listed) = match Checkpoint::open(folder) {
         Ok(old) => (old.generation(), old.files()),
-        Err(CheckpointError::Missing(_)) => (0, Vec::new()),
+        // A link that leads nowhere is there, too.
+        Err(CheckpointError::Missing(_)) if own_files::owner(&manifest, &[]) == FileOwner::Nobody => {
+            (0, Vec::new())
+        }
         Err(_) => return in_the_way(manifest),
     };
     let saving = saving(folder);
@@ -107,9 +110,29 @@ pub(crate) fn begin_save(folder: &Path, generation: u64) -> Result<(), Checkpoin
     let number = generation.to_le_bytes();
     let crc = crc32c::crc32c(&number).to_le_bytes();
     // The file is never there without its bytes, so an empty one is the user's.
-    let (path, new) = (folder.join(SAVING), folder.join(format!("{SAVING}.{}", std::process::id())));
-    write_synced(&new, File::create_new, &[SAVING_MAGIC, &SAVING_VERSION.to_le_bytes(), &crc, &number])?;
-    own_files::rename(&new, &path).map_err(model_io_error("naming", &path))
+    let (path, new) = (folder.join(SAVING), free_name(folder)?);
+    let parts: [&[u8]; 4] = [SAVING_MAGIC, &SAVING_VERSION.to_le_bytes(), &crc, &number];
+    let written = write_synced(&new, File::create_new, &parts)
+        .and_then(|()| own_files::rename(&new, &path).map_err(model_io_error("naming", &path)));
+    if written.is_err() {
+        // On a full disk it may have only some of its bytes, or none.
+        let _ = own_files::remove_part(&new, &[SAVING_MAGIC]);
+    }
+    written
+}
+
+/// A name for the file that becomes [`SAVING`]. A process that was killed, perhaps one with the number of this one, may
+/// have left such a file. It goes if it is whole; one without all its bytes could be the user's, and stays.
+fn free_name(folder: &Path) -> Result<PathBuf, CheckpointError> {
+    let prefix = format!("{SAVING}.");
+    for name in names_in_folder(folder)?.iter().filter(|name| name.starts_with(&prefix)) {
+        let _ = own_files::remove_own(&folder.join(name), &[SAVING_MAGIC]);
+    }
+    let own = format!("{prefix}{}", std::process::id());
+    let mut names = (0..).map(|n: u32| folder.join(if n == 0 { own.clone() } else { format!("{own}-{n}") }));
+    Ok(names
+        .find(|path| own_files::owner(path, &[]) == FileOwner::Nobody)
+        .unwrap_or_else(|| folder.join(own)))
 }
 
 /// Ends a save, whose manifest is published: removes the files of the model before it. A file that remains only takes

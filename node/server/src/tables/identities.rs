@@ -33,6 +33,23 @@ pub(crate) struct KnownTable {
     opened: u32,
 }
 
+/// Checks that the tables of a data folder have all their images, and that these are what their names say. No server
+/// may use the folder.
+///
+/// # Errors
+/// An image is lost, is no image, or belongs to another table or shard.
+pub fn check_held_tables(store: &Store) -> Result<(), OpenError> {
+    for table in store.tables() {
+        let Some(held) = store.held(&table)? else { continue };
+        let TableIdentity { server, servers, .. } = held.identity;
+        if server < servers {
+            let shards = Partitioning::here().map(servers).shards(server, held.shards);
+            held.must_have(store, &table, &shards)?;
+        }
+    }
+    Ok(())
+}
+
 impl KnownTable {
     fn part(&self) -> TablePart {
         (self.identity.server, self.identity.servers)
@@ -180,7 +197,7 @@ impl Identities {
         if !is_it(&found) {
             return Ok(None);
         }
-        if servers > 0 && server < servers {
+        if server < servers {
             held.must_have(&self.store, table, &self.partitioning.map(servers).shards(server, shards))?;
         }
         known.entry(table.to_owned()).or_default().push(found);

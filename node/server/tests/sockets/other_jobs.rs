@@ -10,7 +10,7 @@ use gannet_wire::RunIntent;
 use gannet_worker::{
     CheckpointOptions, RunClient, RunRequest, Worker, WorkerConfig, WorkerError, save_checkpoint,
 };
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 /// A directory in memory, and its store.
@@ -86,6 +86,34 @@ fn two_jobs_without_a_run_saved_into_one_folder_without_a_word() {
         }
         let again = save(&servers[0], &directory, of_run(run)).unwrap();
         assert_eq!(again.tables[0].uid, saved_uid(&directory, 1));
+    }
+}
+
+/// Both found a fresh folder. From then on each went on beside its own checkpoints.
+#[test]
+fn two_jobs_that_saved_at_the_same_moment_shared_a_folder_for_ever() {
+    for run in ["", "monday"] {
+        let table = if run.is_empty() { "clicks" } else { "monday.t" };
+        for _ in 0..15 {
+            let (directory, _) = directory();
+            let servers = [(); 2].map(|()| {
+                let server = server(&directory, "127.0.0.1:0", None);
+                train(&server, table);
+                server
+            });
+            let together = Barrier::new(2);
+            let saved = std::thread::scope(|scope| {
+                let save = |server| {
+                    together.wait();
+                    save(server, &directory, of_run(run)).is_ok()
+                };
+                let saves = servers.each_ref().map(|server| scope.spawn(move || save(server)));
+                saves.map(|save| save.join().unwrap())
+            });
+            assert!(saved != [true; 2], "{run:?}: each has a checkpoint there");
+            let later = servers.each_ref().map(|server| save(server, &directory, of_run(run)).is_ok());
+            assert!(later != [true; 2], "{run:?}: {saved:?}, and then each goes on");
+        }
     }
 }
 

@@ -3,13 +3,29 @@
 use crate::error::WorkerError;
 use crate::requests::names::TableId;
 use crate::worker::Worker;
-use gannet_core::{Checkpoint, CheckpointWriter, RowType, Schema, Write};
+use gannet_core::{Checkpoint, CheckpointWriter, RowType, Schema, Write, own_files};
 use gannet_transport::Net;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 /// A load begins a push as soon as it has this many rows.
 const LOAD_KEYS: usize = 1 << 16;
+
+/// Locks the folder of a save, as a training locks that of `--out`, until the file is closed. What is wrong with the
+/// folder, the save says. A file system may lock no folders, such as NFS.
+fn hold(folder: &Path) -> Result<Option<File>, WorkerError> {
+    let Ok(opened) = std::fs::create_dir_all(folder).and_then(|()| File::open(folder)) else {
+        return Ok(None);
+    };
+    match own_files::lock_exclusive(&opened) {
+        Ok(false) => Err(WorkerError::Call(format!(
+            "{}: another process saves a model in this folder now: wait until it has ended, or name another folder",
+            folder.display()
+        ))),
+        Ok(true) | Err(_) => Ok(Some(opened)),
+    }
+}
 
 impl<N: Net> Worker<N> {
     /// Deletes the rows of these keys and waits for the acknowledgement. The keys then read as their initial values. A
@@ -75,6 +91,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// The folder cannot be written, or a peer is lost for good.
     pub fn save(&mut self, table: TableId, folder: &Path) -> Result<u64, WorkerError> {
+        let _held = hold(folder)?;
         let mut writer = CheckpointWriter::create(folder, self.schema(table))?;
         self.scan(table, |keys, rows| writer.add(keys, rows))?;
         Ok(writer.finish()?)

@@ -6,7 +6,9 @@ use crate::checkpoint::cut_manifest::manifest;
 use crate::checkpoint::frozen::Frozen;
 use crate::checkpoint::half_fenced::half_fenced;
 use crate::checkpoint::options::{CheckpointOptions, unexpected};
-use crate::checkpoint::owner::{birth_of_run, must_be_their_directory, must_be_their_run, savers_of};
+use crate::checkpoint::owner::{
+    birth_of_run, must_be_alone, must_be_their_directory, must_be_their_run, savers_of,
+};
 use crate::checkpoint::torn::{StandingPushes, give_up_gone};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -166,7 +168,7 @@ fn save_once<N: Net>(
     let frozen = freeze_servers(&mut worker, &net, cut, options)?;
     let tables = tables(&frozen, &options.run)?;
     if options.run.is_empty() {
-        must_be_their_directory(directory, valid.as_ref(), &tables)?;
+        must_be_their_directory(directory, valid.as_ref(), &tables, None)?;
     }
     let mark = MarkV1 {
         number: draft.number(),
@@ -180,7 +182,7 @@ fn save_once<N: Net>(
     let frozen = net.now().saturating_sub(from);
     let saved = birth_of_run(options, &marked).and_then(|birth| {
         if !options.run.is_empty() {
-            must_be_their_run(directory, valid.as_ref(), birth, &tables)?;
+            must_be_their_run(directory, valid.as_ref(), birth, (&tables, None))?;
         }
         Ok((birth, wait_for_files(&mut worker, &net, cut)?))
     });
@@ -203,10 +205,12 @@ fn save_once<N: Net>(
     }
     must_have_the_cut(&mut worker, cut)?;
     draft.publish(&manifest)?;
+    let alone = must_be_alone(directory, &manifest, birth, &tables);
     // The checkpoint is there, whether or not the servers hear it: they forget the cut with its coordinator's session.
     if let Err(error) = cut_step(&mut worker, cut, &CutActionV1::End) {
         tracing::debug!(%error, "the checkpoint is saved, but a server does not answer any more");
     }
+    alone?;
     Ok(SavedCheckpoint { manifest, frozen })
 }
 

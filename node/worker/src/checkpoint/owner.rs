@@ -14,14 +14,16 @@ pub fn savers_of(run: &str) -> String {
 }
 
 /// Refuses a directory whose checkpoints are of another job. Only the ids of tables tell jobs without a run apart.
+/// `own`: a checkpoint that does not count, because it was just published.
 pub(crate) fn must_be_their_directory(
     directory: &CheckpointDir,
     newest: Option<&JobManifest>,
     tables: &[CutTableV1],
+    own: Option<u64>,
 ) -> Result<(), WorkerError> {
     let Some(newest) = newest else { return Ok(()) };
     let tables: Vec<_> = tables.iter().map(|table| (table.name.as_str(), TableUid(table.uid))).collect();
-    Ok(directory.must_have_rows_of(newest, &tables)?)
+    Ok(directory.must_have_rows_of(newest, &tables, own)?)
 }
 
 /// Refuses a directory whose checkpoints are of another job that has a run of the same name.
@@ -29,13 +31,13 @@ pub(crate) fn must_be_their_run(
     directory: &CheckpointDir,
     newest: Option<&JobManifest>,
     birth: u64,
-    tables: &[CutTableV1],
+    (tables, own): (&[CutTableV1], Option<u64>),
 ) -> Result<(), WorkerError> {
     match newest {
         Some(newest) if birth != 0 && newest.run_birth().is_some() => {
             Ok(newest.must_be_born(birth, &directory.folder(newest.number))?)
         }
-        newest => must_be_their_directory(directory, newest, tables),
+        newest => must_be_their_directory(directory, newest, tables, own),
     }
 }
 
@@ -64,4 +66,25 @@ pub(crate) fn birth_of_run(options: &CheckpointOptions, marked: &[CutReplyV1]) -
             options.run
         ))),
     }
+}
+
+/// Removes a checkpoint that was just published, if another job has published one meanwhile: neither had seen the
+/// other.
+pub(crate) fn must_be_alone(
+    directory: &CheckpointDir,
+    own: &JobManifest,
+    birth: u64,
+    tables: &[CutTableV1],
+) -> Result<(), WorkerError> {
+    let Some(other) = directory.newest_beside(own.number)? else { return Ok(()) };
+    let path = directory.folder(other.number);
+    let is_theirs = other.must_be_of(&own.run, &path).map_err(WorkerError::from);
+    let is_theirs = is_theirs
+        .and_then(|()| must_be_their_run(directory, Some(&other), birth, (tables, Some(own.number))));
+    // One that cannot be used may be that of a run which was undone.
+    if is_theirs.is_ok() || directory.chain(other.number).is_err() {
+        return Ok(());
+    }
+    directory.withdraw(own.number)?;
+    is_theirs
 }
