@@ -34,9 +34,11 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         label: args.label.clone(),
         categorical: args.categorical.clone(),
         numeric: args.numeric.clone(),
+        both: args.both.clone(),
         ignored: args.ignore.clone(),
         offset: args.offset.clone(),
         only: false,
+        as_categories: false,
     };
     let names = args.no_header.then(|| args.columns.clone());
     let csv = CsvForm { delimiter: args.delimiter, names };
@@ -83,12 +85,13 @@ pub fn known_two() -> Option<TwoLabels> {
 
 static TWO: OnceLock<TwoLabels> = OnceLock::new();
 
-/// The scaling of numbers. `None` without the flag.
+/// The scaling of numbers. `None`: their distribution decides.
 pub fn scale(args: &InputArgs) -> Option<ScaleKind> {
-    args.scale.map(|name| match name {
-        ScaleName::None => ScaleKind::None,
-        ScaleName::Standard => ScaleKind::Standard,
-        ScaleName::Minmax => ScaleKind::MinMax,
-        ScaleName::Log => ScaleKind::Log,
-    })
+    match args.scale {
+        ScaleName::Auto => None,
+        ScaleName::None => Some(ScaleKind::None),
+        ScaleName::Standard => Some(ScaleKind::Standard),
+        ScaleName::Minmax => Some(ScaleKind::MinMax),
+        ScaleName::Log => Some(ScaleKind::Log),
+    }
 }

@@ -29,6 +29,8 @@ class Columns(NamedTuple):
     """Columns whose values are categories: each value has a key of its own."""
     numeric: list[str]
     """Columns whose values are numbers: the column has one key, and missing numbers have another."""
+    both: list[str]
+    """Columns whose values are numbers and categories at once: each value is two features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +138,8 @@ class Dataset:
             numeric; with it exactly these.
         numeric: Names of columns whose values are numbers. Columns of floats and decimals in tables, Parquet and Arrow
             are numeric without it.
+        both: Names of columns whose values are numbers and categories at once. A text that is no number is only a
+            category.
         ignore: Names of columns that are left out.
         offset: The column of a number that is added to each example's margin.
         format: The format of files: "auto", "libsvm", "libffm", "csv", "json", "parquet", "arrow", "criteo", "vw" or
@@ -165,6 +169,7 @@ class Dataset:
         label: Union[None, str, ArrayLike] = None,
         categorical: Sequence[str] = (),
         numeric: Sequence[str] = (),
+        both: Sequence[str] = (),
         ignore: Sequence[str] = (),
         offset: Optional[str] = None,
         format: str = "auto",
@@ -189,6 +194,7 @@ class Dataset:
             "label": label if isinstance(label, str) else None,
             "categorical": _names("categorical", categorical),
             "numeric": _names("numeric", numeric),
+            "both": _names("both", both),
             "offset": offset,
             "ignore": _names("ignore", ignore),
             "format": format,
@@ -201,9 +207,11 @@ class Dataset:
             "skip_bad_lines": whole("skip_bad_lines", skip_bad_lines, 0, 2**64 - 1),
         }
         if is_matrix:
-            if reading["categorical"] or reading["numeric"] or reading["ignore"] or offset or isinstance(label, str):
+            named = any(reading[names] for names in ("categorical", "numeric", "both", "ignore"))
+            if named or offset or isinstance(label, str):
                 raise InputError(
-                    "label, categorical, numeric, ignore and offset name columns of tables; a matrix has none: label=y"
+                    "label, categorical, numeric, both, ignore and offset name columns of tables; a matrix has none: "
+                    "label=y"
                 )
             if reading["cross"] or fields:
                 raise InputError("cross and fields are for data with fields, and a matrix has none: leave them out")

@@ -85,6 +85,7 @@ class ReadSettings(TypedDict):
     label: Optional[str]
     categorical: list[str]
     numeric: list[str]
+    both: list[str]
     ignore: list[str]
     offset: Optional[str]
     format: str
@@ -127,7 +128,7 @@ class Dataset:
     @property
     def format(self) -> str: ...
     @property
-    def columns(self) -> Optional[tuple[Optional[str], list[str], list[str]]]: ...
+    def columns(self) -> Optional[tuple[Optional[str], list[str], list[str], list[str]]]: ...
     def batches(self, size: int, epochs: int, intercept: bool, rank: int, workers: int) -> Batches: ...
 
 class Batches:

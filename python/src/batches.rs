@@ -8,7 +8,7 @@ use crate::ahead::{Queue, Taken};
 use crate::dataset::unreadable;
 use crate::failure::{CallFailure, Kind};
 use crate::waiting::{Maker, SLICE};
-use gannet::train::{BadLines, Block, Data, ReadError, Reader, Share, StopFlag};
+use gannet::train::{BadLines, Block, Data, ReadError, Reader, Share, StopFlag, UnchangedFiles};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -77,7 +77,7 @@ type Batched = Queue<Result<Item, CallFailure>>;
 
 /// What the thread does. It returns early if nobody wants its batches any more.
 fn read(data: &Data, size: usize, epochs: u32, share: Share, queue: &Batched) -> Result<(), ReadError> {
-    let mut warning = None;
+    let (mut warning, unchanged) = (None, UnchangedFiles::of(data, epochs)?);
     for epoch in 0..epochs {
         let mut reader = Reader::open(data, size, share)?;
         let mut block = Block::default();
@@ -88,6 +88,7 @@ fn read(data: &Data, size: usize, epochs: u32, share: Share, queue: &Batched) ->
             }
         }
         warning = skipped(reader.bad_lines());
+        unchanged.check()?;
     }
     let crosses = (share == Share::ALL).then(|| data.fields.unmade(1)).flatten();
     let warning = [warning, crosses.map(without_features)].into_iter().flatten().collect::<Vec<_>>();

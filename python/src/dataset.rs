@@ -19,6 +19,7 @@ pub struct ReadSettings {
     label: Option<String>,
     categorical: Vec<String>,
     numeric: Vec<String>,
+    both: Vec<String>,
     ignore: Vec<String>,
     offset: Option<String>,
     format: String,
@@ -65,9 +66,11 @@ impl ReadSettings {
             label: self.label.clone(),
             categorical: self.categorical.clone(),
             numeric: self.numeric.clone(),
+            both: self.both.clone(),
             ignored: self.ignore.clone(),
             offset: self.offset.clone(),
             only: false,
+            as_categories: false,
         };
         let labels = match (&*self.labels, &self.positive) {
             ("binary", Some(positive)) => Labels::Two(TwoLabels::new(positive, None)),
@@ -90,7 +93,7 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 17] = [
+    const FLAGS: [(&str, &str); 18] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
@@ -106,6 +109,7 @@ fn with_parameters(message: &str) -> String {
         ("--label", "label="),
         ("--categorical", "categorical="),
         ("--numeric", "numeric="),
+        ("--both", "both="),
         ("--format", "format="),
         ("--epochs", "epochs="),
     ];
@@ -113,7 +117,7 @@ fn with_parameters(message: &str) -> String {
 }
 
 /// The names of columns by their roles: the label, the categorical and the numeric ones.
-type Roles = (Option<String>, Vec<String>, Vec<String>);
+type Roles = (Option<String>, Vec<String>, Vec<String>, Vec<String>);
 
 /// A data set.
 #[pyclass(module = "gannet._native", frozen)]
@@ -197,8 +201,8 @@ impl Dataset {
     /// The columns by their roles, of a table or of CSV files.
     #[getter]
     fn columns(&self) -> Option<Roles> {
-        let Columns { label, categorical, numeric, .. } = self.columns.clone()?;
-        Some((label, categorical, numeric))
+        let Columns { label, categorical, numeric, both, .. } = self.columns.clone()?;
+        Some((label, categorical, numeric, both))
     }
 
     /// Begins to read batches of `size` examples, `epochs` times. Worker `rank` of `workers` gets batches `rank`,

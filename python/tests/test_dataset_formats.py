@@ -32,9 +32,9 @@ def test_files_have_the_columns_that_the_program_chooses(tmp_path: Path) -> None
     path = tmp_path / "plain.csv"
     path.write_text("7;x;1\n8;y;0\n")
     named = gannet.Dataset(path, delimiter=";", header=["id", "city", "clicked"], label="clicked", ignore="id")
-    assert named.columns == gannet.Columns("clicked", ["city"], [])
+    assert named.columns == gannet.Columns("clicked", ["city"], [], [])
     numbered = gannet.Dataset(path, delimiter=";", header=False, label="3", numeric="1")
-    assert numbered.columns == gannet.Columns("3", ["2"], ["1"])
+    assert numbered.columns == gannet.Columns("3", ["2"], ["1"], [])
     frame = pandas.DataFrame({"clicked": [1, 0], "city": ["x", "y"], "id": [7, 8]})
     assert blocks(gannet.Dataset(frame, ignore=["id"])) == blocks(named)
     with pytest.raises(gannet.InputError, match="ignore="):

@@ -22,8 +22,18 @@ impl Table {
         let from = Checkpoint::open(folder).ok()?;
         let mut rows = Vec::new();
         from.read(|keys, values| rows.push((keys.to_vec(), values.to_vec()))).unwrap();
-        let names =
-            ["model", "classes", "factors", "hidden", "generation", "format", "intercept", "complete"];
+        let names = [
+            "model",
+            "classes",
+            "factors",
+            "hidden",
+            "generation",
+            "format",
+            "intercept",
+            "complete",
+            "normalize",
+            "normalized-features",
+        ];
         let notes = names.into_iter().filter_map(|name| Some((name, from.note(name)?.to_owned()))).collect();
         Some(Table { schema: from.schema().clone(), rows, notes })
     }

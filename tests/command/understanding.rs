@@ -162,8 +162,8 @@ fn predict_read_the_columns_of_a_model_anew() {
         ok(&format!("train {csv} --numeric age --out {model} {more}"));
         let predict = format!("predict --model {model} {csv}");
         refused(&format!("{predict} --numeric income"), &["--numeric income", &model, "age", "leave"]);
-        refused(&format!("{predict} --categorical city"), &["--categorical city", &model, "leave"]);
-        ok(&format!("{predict} --numeric age"));
+        refused(&format!("{predict} --categorical income"), &["--categorical income", &model, "leave"]);
+        ok(&format!("{predict} --numeric age,income"));
         ok(&format!("train {svm} --out {model} {more}"));
         refused(&format!("predict --model {model} {svm} --numeric age"), &["--numeric", &model, "libsvm"]);
         std::fs::remove_dir_all(&model).unwrap();
@@ -174,11 +174,15 @@ fn predict_read_the_columns_of_a_model_anew() {
 fn columns_became_categories_without_a_word() {
     let folder = tempfile::tempdir().unwrap();
     let csv = write(folder.path(), "a.csv", customers(300, "1", "0"));
-    let done = ok(&format!("train {csv} --numeric age"));
+    let done = ok(&format!("train {csv} --types off --numeric age"));
     for expected in ["label stays", "age: number", "city: category", "income: category", "--numeric income"] {
         assert!(done.err.contains(expected), "{expected}: {done:?}");
     }
     assert!(!done.err.contains("--numeric city"), "{done:?}");
+    let done = ok(&format!("train {csv}"));
+    for expected in ["label stays", "age: number", "city: category", "income: number"] {
+        assert!(done.err.contains(expected), "{expected}: {done:?}");
+    }
     assert_eq!(ok(&format!("train {csv} --json")).err, "", "a program asked");
 }
 
@@ -217,7 +221,7 @@ fn unscaled_numbers_ruined_sgd_and_nothing_could_be_done() {
     assert!(number(&ok(&lbfgs).json(), "logloss") < 0.5);
     let scaled = "train - --format csv --numeric age --scale standard";
     refused(scaled, &["--scale", "standard input"]);
-    refused(&format!("train {csv} --scale standard"), &["--scale", "--numeric"]);
+    refused(&format!("train {csv} --scale standard --types off"), &["--scale", "--numeric"]);
     let svm = clicks(&f.join("b.svm"), 300, 1).display().to_string();
     refused(&format!("train {svm} --scale minmax"), &["--scale", "libsvm"]);
 }
@@ -241,4 +245,21 @@ fn workers_of_a_job_scale_alike() {
     let of = |model: &str| number(&ok(&format!("predict --model {model} {csv} --json")).json(), "logloss");
     assert!((of(&alone) - of(&job)).abs() < 1e-3, "{} {}", of(&alone), of(&job));
     server.stop();
+}
+
+#[test]
+fn a_file_that_changed_between_passes_was_trained_as_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = write(folder.path(), "a.csv", customers(20_000, "1", "0"));
+    let mut command = gannet(&format!("train {data} --epochs 10000"));
+    command.stdout(std::process::Stdio::null());
+    let training = Process::start(command);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    std::fs::write(&data, customers(300, "1", "0")).unwrap();
+    let done = training.wait();
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(
+        done.err.contains("has changed since the training began") && done.err.contains("a.csv"),
+        "{done:?}"
+    );
 }

@@ -218,3 +218,27 @@ fn files_are_trained_once_through_kills_of_workers_and_of_the_server_that_schedu
     check_once(&grown.model(), 8 * LINES, grown.folder.path());
     drop(served);
 }
+
+/// A later file gave its own first column as the label, or foreign keys, and nobody was told.
+#[test]
+fn files_of_other_columns_or_formats_were_trained_with_the_first() {
+    for (name, text, says) in [
+        ("b.csv", "id,x\n1,q\n0,r\n", "\"label\""),
+        ("c.csv", "x,label\nq,1\n", ""),
+        ("d.svm", "1 3:4\n0 3:5\n", "d.svm"),
+        ("e.jsonl", "{\"label\":1,\"x\":\"b1\"}\n", "e.jsonl"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.csv"), "label,x\n1,a\n0,b\n").unwrap();
+        std::fs::write(folder.path().join(name), text).unwrap();
+        let line = format!("train --follow {} --until-end --json", folder.path().display());
+        let done = run(&line);
+        match says {
+            "" => assert_eq!(done.json()["examples"], 3, "{done:?}"),
+            _ => {
+                assert_eq!(done.code, Some(2), "{name}: {done:?}");
+                assert!(done.err.contains(name) && done.err.contains(says), "{name}: {done:?}");
+            }
+        }
+    }
+}

@@ -154,7 +154,10 @@ fn one_hot_data_is_learned_as_it_is() {
             let out = folder.path().join(format!("{model}-{normalize}"));
             trained(
                 data.to_str().unwrap(),
-                &format!("--model {model} --normalize {normalize} --out {}", out.display()),
+                &format!(
+                    "--model {model} --normalize {normalize} --intercept-start zero --out {}",
+                    out.display()
+                ),
             );
             (model_rows(&out), noted(&out))
         };

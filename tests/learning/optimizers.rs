@@ -74,7 +74,7 @@ fn flights_are_learned_by_each() {
     let (train, test, constant) = flights(folder.path());
     let model = folder.path().join("model").display().to_string();
     for (push, way) in WAYS {
-        let done = run(&format!("train {train} --test {test} {way} --out {model} --json"));
+        let done = run(&format!("train {train} --test {test} {way} --types off --out {model} --json"));
         assert_eq!(done.code, Some(0), "{way}: {done:?}");
         let trained = done.json();
         let (loss, auc) = (number(&trained, "test_logloss"), number(&trained, "test_auc"));

@@ -40,13 +40,15 @@ pub use read::growing::kafka_commits::SavedPartitions;
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::GrowingSource;
 pub use read::growing::text_parts::{PartedText, TextParts};
-pub use read::normalization::{AgreedNormalization, Normalization, Normalize, NormalizedFeature};
+pub use read::normalization::{
+    AgreedNormalization, Normalization, Normalize, NormalizedFeature, SurveyQuestions,
+};
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
-pub use read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource};
-pub use read::survey::{ColumnSurvey, Survey};
+pub use read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource, UnchangedFiles};
+pub use read::survey::{ColumnSurvey, ColumnType, Survey};
 pub use read::table_rows::{NewRows, TableRows, TableSettings};
 #[cfg(feature = "arrow")]
 pub use read::tables::record_batches::BatchRows;

@@ -42,6 +42,8 @@ pub const TABLE_ROWS: usize = 4096;
 /// Bytes of a table file that are read at once: a packed page, or what the file says of itself.
 #[cfg(feature = "parquet")]
 pub const TABLE_PAGE_BYTES_MAX: usize = 1 << 30;
+/// The most columns whose values are numbers and categories at once without a flag. More of them are numbers.
+pub const BOTH_COLUMNS_MAX: usize = 100;
 /// Examples that say how large the values of features are.
 pub const SURVEYED_EXAMPLES: usize = 10_000;
 /// Features of those examples behind which fewer examples have to do, so that they fit into memory.

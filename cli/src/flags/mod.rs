@@ -29,6 +29,7 @@ pub use crate::flags::checkpoints::{
 pub use crate::flags::cli::{Cli, Command};
 pub use crate::flags::data::{
     CountsName, DataCacheArgs, FollowArgs, FollowOrder, FormatName, InputArgs, NormalizeName, ScaleName,
+    StartName, TypesName,
 };
 pub use crate::flags::doctor::DoctorArgs;
 pub use crate::flags::job::{

@@ -131,7 +131,7 @@ pub struct OptimizerSettings {
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
     /// L2 penalty. For ftrl, group-ftrl and lbfgs it is part of the rule; for the others l2 * w is added to each
-    /// gradient. Default: 0.
+    /// gradient. Default: 0; 1 for lbfgs without --l1.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
     /// group-ftrl: penalty on the length of a row. Default: 0.

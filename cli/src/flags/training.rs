@@ -1,6 +1,6 @@
 //! The flags of `gannet train`.
 
-use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs, NormalizeName};
+use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs, NormalizeName, StartName, TypesName};
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
@@ -72,10 +72,31 @@ pub struct DataArgs {
     /// Whether parsed data is kept.
     #[command(flatten)]
     pub cache: DataCacheArgs,
+    /// CSV: what columns are that no flag names. The model stores it.
+    #[arg(
+        long,
+        help_heading = "Data",
+        value_enum,
+        value_name = "HOW",
+        default_value = "auto",
+        hide_short_help = true
+    )]
+    pub types: TypesName,
     /// Bring the values of each feature to one size, so that no result depends on the units of measurement. The first
-    /// 10,000 examples say how large values are. The model stores that. Default: on; L-BFGS and lda need none.
+    /// 10,000 examples say how large values are. The model stores that. Default: on; lda needs none.
     #[arg(long, help_heading = "Data", value_enum, value_name = "on|off", hide_short_help = true)]
     pub normalize: Option<NormalizeName>,
+    /// Where the intercept starts, for labels of 1 and 0. With --normalize off, and for data with offsets, at 0.
+    #[arg(
+        long,
+        help_heading = "Model",
+        display_order = 1000,
+        value_enum,
+        value_name = "WHERE",
+        default_value = "odds",
+        hide_short_help = true
+    )]
+    pub intercept_start: StartName,
     /// Train without an intercept.
     #[arg(long, help_heading = "Model", display_order = 1000)]
     pub no_intercept: bool,

@@ -73,6 +73,7 @@ impl Notes<'_> {
             }
             writer.note("categorical", &columns.categorical.join("\n"));
             writer.note("numeric", &columns.numeric.join("\n"));
+            writer.note("both", &columns.both.join("\n"));
             if columns.others {
                 writer.note("others", "1");
                 writer.note("ignored", &columns.ignored.join("\n"));

@@ -39,7 +39,7 @@ pub fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
             ("--weight-decay", 0.0),
             ("--l2", 0.0),
         ],
-        OptimizerName::Lbfgs => &[("--l1", 0.0), ("--l2", 0.0)],
+        OptimizerName::Lbfgs => &[("--l1", 0.0), ("--l2", 1.0)],
     }
 }
 
@@ -80,11 +80,13 @@ pub fn spelt<T: ValueEnum>(choice: &T) -> String {
 /// The given settings. Without `--alpha` the rate is `alpha`.
 fn flags(args: &OptimizerArgs, alpha: Option<f32>) -> [(&'static str, Option<f32>); 11] {
     let s = &args.settings;
+    // Who asks L-BFGS for L1 gets only that.
+    let no_l2 = args.optimizer == Some(OptimizerName::Lbfgs) && s.l1.is_some();
     [
         ("--alpha", s.alpha.or(alpha)),
         ("--beta", s.beta),
         ("--l1", s.l1),
-        ("--l2", s.l2),
+        ("--l2", s.l2.or(no_l2.then_some(0.0))),
         ("--l21", s.l21),
         ("--momentum", s.momentum),
         ("--rho", s.rho),

@@ -44,6 +44,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         label: checkpoint.note("label").filter(|s| !s.is_empty()).map(String::from),
         categorical: list("categorical"),
         numeric: list("numeric"),
+        both: list("both"),
         ignored: list("ignored"),
         offset: checkpoint.note("offset").map(String::from),
         scale: scale(checkpoint),
@@ -126,17 +127,15 @@ impl DataReading {
 
     /// Refuses flags that contradict the model's columns.
     fn same_columns(&self, data: &Data, flags: &InputArgs, model: &str) -> Result<(), Failure> {
-        let (categorical, numeric) = (&data.columns.categorical, &data.columns.numeric);
-        let flag = match (&categorical[..], &numeric[..]) {
-            ([], []) => None,
-            ([], numeric) => Some(format!("--numeric {}", numeric.join(","))),
-            (categorical, _) => Some(format!("--categorical {}", categorical.join(","))),
-        };
+        let ColumnChoice { categorical, numeric, both, .. } = &data.columns;
+        let lists = [("--categorical", categorical), ("--numeric", numeric), ("--both", both)];
+        let first = lists.iter().find(|(_, names)| !names.is_empty());
+        let flag = first.map(|(flag, names)| format!("{flag} {}", names.join(",")));
         let own = |flag: &str, names: &[String]| {
             if names.is_empty() { String::new() } else { format!(" {flag} {}", names.join(",")) }
         };
         let Some(columns) = &self.columns else {
-            let flag = flag.or_else(|| flags.scale.map(|_| "--scale".to_owned()));
+            let flag = flag.or_else(|| input::scale(flags).map(|_| "--scale".to_owned()));
             let flag = flag.or_else(|| flags.offset.as_ref().map(|offset| format!("--offset {offset}")));
             return match flag {
                 Some(flag) => Err(Failure::input(format!(
@@ -149,8 +148,10 @@ impl DataReading {
         let same = |typed: &[String], known: &[String]| {
             typed.is_empty() || (typed.len() == known.len() && typed.iter().all(|name| known.contains(name)))
         };
-        if !same(categorical, &columns.categorical) || !same(numeric, &columns.numeric) {
-            let known = own("--categorical", &columns.categorical) + &own("--numeric", &columns.numeric);
+        let of_model = [&columns.categorical, &columns.numeric, &columns.both];
+        if lists.iter().zip(of_model).any(|((_, typed), known)| !same(typed, known)) {
+            let known: String =
+                lists.iter().zip(of_model).map(|((flag, _), known)| own(flag, known)).collect();
             return Err(Failure::input(format!(
                 "{}: the model in {model} knows its columns, which it was trained on as{known}; leave the flag out",
                 flag.unwrap_or_default()
@@ -166,8 +167,7 @@ impl DataReading {
                 "--offset {offset}: the model in {model} was trained {known}; leave the flag out"
             )));
         }
-        let is_feature =
-            |name: &&String| columns.categorical.contains(name) || columns.numeric.contains(name);
+        let is_feature = |name: &&String| of_model.iter().any(|names| names.contains(name));
         if let Some(name) = flags.ignore.iter().find(is_feature) {
             return Err(Failure::input(format!(
                 "--ignore {name}: the model in {model} was trained on this column; leave the flag out"

@@ -28,7 +28,7 @@ pub fn weights<T: Tables>(
     if let Some(known) = normalize::of_process().and_then(Normalize::known) {
         known.measured_as_given(&keys, &mut weights);
     }
-    let columns = report.columns.iter().flat_map(|columns| &columns.numeric);
+    let columns = report.columns.iter().flat_map(|columns| columns.numbers());
     let mut names: HashMap<u64, String> =
         columns.map(|name| (ColumnKeys::new(name).numeric(), name.clone())).collect();
     names.insert(INTERCEPT_KEY, "intercept".to_owned());

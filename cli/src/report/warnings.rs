@@ -84,7 +84,7 @@ fn less_loss(columns: Option<&Columns>) -> String {
     match columns {
         None if normalize::is_on() => format!("{slowly}, or check the labels"),
         None => format!("{large} when the data is made, or {slowly}"),
-        Some(columns) if columns.numeric.is_empty() => format!(
+        Some(columns) if columns.numbers().next().is_none() => format!(
             "{slowly}, or look at the columns: all are read as categories (--numeric names columns of numbers)"
         ),
         Some(columns) if columns.scale.kind == ScaleKind::None && normalize::is_on() => {

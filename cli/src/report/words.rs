@@ -20,3 +20,16 @@ pub fn put_size(report: &mut Numbers, head: &str, rows: u64, bytes: u64) {
         report.words(format_args!(", {bytes_per_row:.1} bytes a row"));
     }
 }
+
+/// The most names that are listed one by one.
+pub const NAMES_SHOWN: usize = 40;
+
+/// All names, or the first few and the number of the others.
+pub fn first_few(mut all: Vec<String>, between: &str) -> String {
+    if all.len() > NAMES_SHOWN {
+        let more = all.len() - NAMES_SHOWN;
+        all.truncate(NAMES_SHOWN);
+        all.push(format!("and {more} more"));
+    }
+    all.join(between)
+}

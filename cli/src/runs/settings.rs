@@ -212,6 +212,7 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
         RunSetting::new("--label", or_none(input.label.as_ref())),
         list("--categorical", &input.categorical),
         list("--numeric", &input.numeric),
+        list("--both", &input.both),
         list("--ignore", &input.ignore),
         RunSetting::new(
             "--delimiter",
@@ -228,7 +229,7 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
             input.criteo_counts.map_or("none".into(), |counts| spelt(&counts)),
         ),
         RunSetting::new("--positive", or_none(input.positive.as_ref())),
-        RunSetting::new("--scale", input.scale.map_or("none".into(), |scale| spelt(&scale))),
+        RunSetting::new("--scale", spelt(&input.scale)),
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
         RunSetting::new("--no-intercept", yes_or_no(data.no_intercept)),
     ]

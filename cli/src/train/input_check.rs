@@ -5,14 +5,12 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, InputArgs};
 use crate::input;
 use crate::model::warm_start;
-use gannet::train::{Columns, Data, DetectedFile, ReadError, Reader, ScaleKind, Survey, TrainError};
+use crate::report::words::{NAMES_SHOWN, first_few};
+use gannet::train::{Columns, Data, DetectedFile, Format, ReadError, Reader, ScaleKind, Survey, TrainError};
 use std::path::Path;
 
 /// Lines that are read to find columns that look numeric.
 const LINES_READ: u64 = 1_000;
-
-/// The most columns that are listed one by one.
-const COLUMNS_SHOWN: usize = 40;
 
 fn wrong(error: ReadError) -> Failure {
     TrainError::from(error).into()
@@ -51,11 +49,14 @@ pub fn look(
             warm_start::same_data(args, reading, folder, found)?;
         }
     }
+    if let Some(found) = found.as_ref().filter(|_| args.follow.grows()) {
+        as_first(data, found);
+    }
     match (requested, &found) {
         (Some(kind), _) if warm.is_none() && kind.looks_at_all() => {
             let survey = Survey::of(&plain, None).map_err(wrong)?;
             let columns = found.as_ref().and_then(|found| found.columns.as_ref());
-            data.scale = survey.scale(kind, columns.map_or(&[][..], |columns| &columns.numeric));
+            data.scale = survey.scale(kind, columns.into_iter().flat_map(Columns::numbers));
         }
         (_, None) if warm.is_some() => {
             let text = "--warm-start: standard input cannot be checked before the training: save it to a file and name that";
@@ -75,17 +76,28 @@ pub fn look(
     }
 }
 
+/// Makes all files that come later be read as the first one.
+fn as_first(data: &mut Data, first: &DetectedFile) {
+    data.format = Format::of_name(first.format).unwrap_or(data.format);
+    if first.format == "tsv" {
+        data.csv.delimiter.get_or_insert(b'\t');
+    }
+    if let Some(columns) = &first.columns {
+        data.columns = columns.into();
+    }
+}
+
 /// Refuses flags that name columns, if the files have none.
 fn fits(input: &InputArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
     let (file, format) = (&found.file, found.format);
-    let named = [&input.categorical, &input.numeric, &input.ignore];
+    let named = [&input.categorical, &input.numeric, &input.both, &input.ignore];
     let names_columns =
         input.label.is_some() || input.offset.is_some() || named.iter().any(|names| !names.is_empty());
     let has_csv_form = input.delimiter.is_some() || input.no_header;
     let text = match (&found.columns, requested) {
         (None, _) if names_columns => format!(
-            "{file}: --label, --offset, --categorical, --numeric and --ignore name columns; this file has none: it is \
-             {format}"
+            "{file}: --label, --offset, --categorical, --numeric, --both and --ignore name columns; this file has none: \
+             it is {format}"
         ),
         _ if has_csv_form && !matches!(format, "csv" | "tsv") => format!(
             "{file}: --delimiter and --no-header are for CSV, and this file is {format}; leave them out"
@@ -95,7 +107,7 @@ fn fits(input: &InputArgs, found: &DetectedFile, requested: Option<ScaleKind>) -
              when it is made",
             kind.name()
         ),
-        (Some(columns), Some(kind)) if columns.numeric.is_empty() => format!(
+        (Some(columns), Some(kind)) if columns.numbers().next().is_none() => format!(
             "{file}: --scale {}: no column has numbers; name those that do (--numeric A,B,..)",
             kind.name()
         ),
@@ -130,9 +142,10 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     }
     let how = if scale == ScaleKind::None { String::new() } else { format!(", --scale {}", scale.name()) };
     let numbers = columns.numeric.iter().map(|name| format!("{name}: number{how}"));
+    let both = columns.both.iter().map(|name| format!("{name}: number and category{how}"));
     // JSON lines have no header: their columns are those of the first lines.
     let named = |name: &&String| {
-        !columns.numeric.contains(name)
+        !columns.numbers().any(|number| number == *name)
             && !columns.ignored.contains(name)
             && columns.label.as_ref() != Some(*name)
     };
@@ -142,7 +155,10 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     };
     let categories = categorical.iter().map(|name| format!("{name}: category"));
     let label = columns.label.as_deref().unwrap_or("(none)");
-    notice!("gannet: columns: label {label}; {}", first_few(numbers.chain(categories).collect(), "; "));
+    notice!(
+        "gannet: columns: label {label}; {}",
+        first_few(numbers.chain(both).chain(categories).collect(), "; ")
+    );
     if let Some(first) = columns.nameless.first() {
         notice!(
             "gannet: left out, because it has no name: {}; such a column is mostly the index that pandas writes; to \
@@ -153,7 +169,7 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());
     let numeric: Vec<String> = categorical.iter().filter(looks).cloned().collect();
     if let Some(first) = numeric.first() {
-        let flag = if numeric.len() > COLUMNS_SHOWN { format!("{first},..") } else { numeric.join(",") };
+        let flag = if numeric.len() > NAMES_SHOWN { format!("{first},..") } else { numeric.join(",") };
         notice!(
             "gannet: all values of {} are numbers, and each different one is a category of its own; where that is not \
              meant: --numeric {flag}",
@@ -161,14 +177,4 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
         );
     }
     Ok(())
-}
-
-/// All names, or the first few and the number of the others.
-fn first_few(mut all: Vec<String>, between: &str) -> String {
-    if all.len() > COLUMNS_SHOWN {
-        let more = all.len() - COLUMNS_SHOWN;
-        all.truncate(COLUMNS_SHOWN);
-        all.push(format!("and {more} more"));
-    }
-    all.join(between)
 }

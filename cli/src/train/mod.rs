@@ -1,6 +1,7 @@
 //! `gannet train`: in this process, or as one process of a job.
 
 pub mod cache;
+pub mod column_types;
 pub mod ending;
 pub mod feed;
 pub mod follow;
@@ -38,6 +39,9 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     store::check_folders(args.output.out.as_deref(), args.job.data_dir.as_deref())?;
     if args.job.job_name != Some(JobName::Ps) && !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
         return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
+    }
+    if args.job.job_name != Some(JobName::Ps) {
+        column_types::settle(&mut args)?;
     }
     match args.job.job_name {
         Some(JobName::Client) => feed::client::client(&mut args),

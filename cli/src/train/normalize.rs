@@ -2,14 +2,16 @@
 //! in its notes. Rows that outlive a process have them in a table beside their own.
 
 use crate::failure::Failure;
-use crate::flags::{DataArgs, LbfgsArgs, ModelName, NormalizeName, OptimizerName, TrainArgs};
+use crate::flags::{ModelName, NormalizeName, ScaleName, StartName, TrainArgs};
+use crate::input;
 use crate::model::notes::{NORMALIZE, NORMALIZED_FEATURES};
 use crate::model::warm_source::{WarmSource, open_warm_source};
+use crate::report::words::first_few;
 use gannet::runs::RunId;
 use gannet::storage::{Checkpoint, CheckpointWriter, Store};
 use gannet::train::{
-    AgreedNormalization, BackendError, Data, NormAtServers, NormInStore, Normalization, Normalize, Reader,
-    norm_table, normalization_of,
+    AgreedNormalization, BackendError, ColumnKeys, Data, NormAtServers, NormInStore, Normalization,
+    Normalize, Reader, SurveyQuestions, lbfgs, norm_table, normalization_of,
 };
 use gannet::{Transports, WorkerConfig};
 use std::path::Path;
@@ -23,9 +25,27 @@ static OF_PROCESS: OnceLock<Normalize> = OnceLock::new();
 /// # Errors
 /// The model cannot be read, or the flag contradicts it.
 pub fn of_training(args: &TrainArgs) -> Result<Normalize, Failure> {
-    let model = args.model.model;
-    let online = model != ModelName::Lda && args.optimizer.optimizer != Some(OptimizerName::Lbfgs);
-    of_flags(&args.data, &args.lbfgs, online.then_some(spelt(model)))
+    let of = of_flags(args)?;
+    if args.job.task_index == 0 && !args.output.json {
+        let names = [&args.data.input.numeric[..], &args.data.input.both].concat();
+        of.tell(move |known| tell_logarithms(known, &names));
+    }
+    Ok(of)
+}
+
+/// Names the columns whose numbers are learned as logarithms.
+fn tell_logarithms(known: &Normalization, names: &[String]) {
+    let is_logarithm = |name: &&String| {
+        known.feature(ColumnKeys::new(name).numeric()).is_some_and(|feature| feature.unit > 0.0)
+    };
+    let names: Vec<String> = names.iter().filter(is_logarithm).cloned().collect();
+    if !names.is_empty() {
+        notice!(
+            "gannet: learned by the logarithm, because few numbers are much larger than the others: {}; to learn the \
+             numbers themselves: --scale none",
+            first_few(names, ", ")
+        );
+    }
 }
 
 /// The name of a model's table.
@@ -33,14 +53,25 @@ fn spelt(model: ModelName) -> String {
     format!("{model:?}").to_lowercase()
 }
 
-/// [`of_training`] for a model that learns online and has this table, or for any other.
-fn of_flags(data: &DataArgs, lbfgs: &LbfgsArgs, online: Option<String>) -> Result<Normalize, Failure> {
+/// Whether the intercept starts at the log odds of the labels, which must be 1 and 0. How many labels a pipe gives in
+/// time is chance, which has no place in a deterministic job.
+fn starts_at_odds(args: &TrainArgs) -> bool {
+    let data = &args.data;
+    let is_of_clicks = matches!(args.model.model, ModelName::Lr | ModelName::Fm | ModelName::Deepfm);
+    let is_wanted = data.intercept_start == StartName::Odds && !data.no_intercept;
+    let is_sure =
+        || input::data(&data.files, &data.input, true).is_ok_and(|data| data.must_be_files("").is_ok());
+    is_of_clicks && is_wanted && (!args.job.sync.deterministic || is_sure())
+}
+
+fn of_flags(args: &TrainArgs) -> Result<Normalize, Failure> {
+    let (data, model) = (&args.data, args.model.model);
     if let Some(decided) = OF_PROCESS.get() {
         return Ok(decided.clone());
     }
-    let of = match (&lbfgs.warm_start, data.normalize) {
+    let of = match (&args.lbfgs.warm_start, data.normalize) {
         (Some(folder), given) => {
-            let of_model = of_warm_start(folder, online.as_deref().unwrap_or("lr"))?;
+            let of_model = of_warm_start(folder, &spelt(model))?;
             let word = |is_on| if is_on { "on" } else { "off" };
             if given.is_some_and(|given| (given == NormalizeName::On) != of_model.is_on()) {
                 return Err(Failure::input(format!(
@@ -53,8 +84,12 @@ fn of_flags(data: &DataArgs, lbfgs: &LbfgsArgs, online: Option<String>) -> Resul
             of_model
         }
         (None, Some(NormalizeName::Off)) => Normalize::off(),
-        (None, _) if online.is_none() => Normalize::off(),
-        (None, _) => Normalize::by_first_examples(),
+        (None, _) if model == ModelName::Lda => Normalize::off(),
+        (None, _) => Normalize::by_first_examples(SurveyQuestions {
+            // Who says how numbers are scaled wants no logarithms of them.
+            logarithms: data.input.scale == ScaleName::Auto,
+            start: starts_at_odds(args),
+        }),
     };
     Ok(OF_PROCESS.get_or_init(|| of).clone())
 }
@@ -65,7 +100,8 @@ fn of_warm_start(folder: &Path, table: &str) -> Result<Normalize, Failure> {
         WarmSource::Model(checkpoint) => return noted(&checkpoint, folder),
         WarmSource::Job(job) => job,
     };
-    let Ok(rows) = job.table(&norm_table(table)) else { return Ok(Normalize::off()) };
+    let rows = job.table(&norm_table(table)).or_else(|_| job.table(&norm_table(lbfgs::TABLE)));
+    let Ok(rows) = rows else { return Ok(Normalize::off()) };
     let of_rows = normalization_of(&mut |page| {
         rows.read(page).map_err(|failure| BackendError::Schema(failure.to_string()))
     });

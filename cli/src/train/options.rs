@@ -35,7 +35,8 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     }
     options.normalize(&normalize::of_training(args)?);
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
-    if !from.files.is_empty() && (with_test || from.input.scale.is_some()) {
+    let looks = with_test || input::scale(&from.input).is_some() || from.follow.grows();
+    if !from.files.is_empty() && looks {
         let tells = with_test && job.task_index == 0 && !args.output.json;
         let warm = args.lbfgs.warm_start.as_deref();
         input_check::look(from, warm, &mut options.data, options.test.as_mut(), tells)?;

@@ -139,6 +139,8 @@ const READING: &[&str] = &[
     "--label",
     "--categorical",
     "--numeric",
+    "--both",
+    "--types",
     "--ignore",
     "--offset",
     "--cross",
@@ -275,7 +277,7 @@ impl Process<'_> {
     }
 
     fn scales_by_all(&self) -> bool {
-        matches!(self.args.data.input.scale, Some(ScaleName::Standard | ScaleName::Minmax))
+        matches!(self.args.data.input.scale, ScaleName::Standard | ScaleName::Minmax)
     }
 
     fn leaves_out_late_workers(&self) -> bool {

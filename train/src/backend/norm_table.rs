@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// The key of the row that chooses a name.
 const CHOSEN: u64 = 0;
 
-/// Floats of a row. Of a feature: its center, its factor, a part of the name, and 1.
+/// Floats of a row. Of a feature: its center, its factor, a part of the name, and 1, or the unit of its logarithm with
+/// a minus sign.
 const FLOATS: usize = 4;
 
 /// Rows of a push.
@@ -43,7 +44,8 @@ pub fn norm_table(model: &str) -> String {
 /// The name of features, by what they say. No feature has it for a key.
 fn name_of(features: &[NormalizedFeature]) -> u64 {
     let add = |name: u64, f: &NormalizedFeature| {
-        mix(mix(name ^ f.key) ^ (u64::from(f.center.to_bits()) << 32 | u64::from(f.factor.to_bits())))
+        let sizes = u64::from(f.center.to_bits()) << 32 | u64::from(f.factor.to_bits());
+        mix(mix(mix(name ^ f.key) ^ sizes) ^ u64::from(f.unit.to_bits()))
     };
     let mut name = features.iter().fold(1, add);
     while features.binary_search_by_key(&name, |f| f.key).is_ok() || name == CHOSEN {
@@ -60,7 +62,8 @@ fn tag(name: u64) -> f32 {
 /// The rows of features with this name: their keys, and their floats.
 fn rows_of(features: &[NormalizedFeature], name: u64) -> (Vec<u64>, Vec<f32>) {
     let keys = features.iter().map(|feature| feature.key ^ name).collect();
-    (keys, features.iter().flat_map(|f| [f.center, f.factor, tag(name), 1.0]).collect())
+    let last = |f: &NormalizedFeature| if f.unit > 0.0 { -f.unit } else { 1.0 };
+    (keys, features.iter().flat_map(|f| [f.center, f.factor, tag(name), last(f)]).collect())
 }
 
 /// The row that chooses a name.
@@ -100,6 +103,7 @@ pub fn normalization_of(
             key: key ^ name,
             center: row[0],
             factor: row[1],
+            unit: (-row[3]).max(0.0),
         };
         features.extend(of_name.filter(|(key, _)| **key != CHOSEN).map(feature));
     })?;
@@ -164,8 +168,9 @@ impl<N: Net> NormAtServers<N> {
 
 /// Writes features. Returns their name.
 fn write<N: Net>(worker: &mut Worker<N>, table: TableId, own: &Normalization) -> Result<u64, WorkerError> {
-    let name = name_of(own.features());
-    let (keys, rows) = rows_of(own.features(), name);
+    let all = own.all();
+    let name = name_of(&all);
+    let (keys, rows) = rows_of(&all, name);
     for (keys, rows) in keys.chunks(ROWS).zip(rows.chunks(ROWS * FLOATS)) {
         worker.push(table, keys, Write::Row, rows)?;
     }
@@ -220,8 +225,9 @@ impl NormInStore {
     fn decide(&self, own: Normalization) -> Result<Normalization, BackendError> {
         let (mut tables, decided) = self.look()?;
         if decided.is_none() {
-            let name = name_of(own.features());
-            let (keys, rows) = rows_of(own.features(), name);
+            let all = own.all();
+            let name = name_of(&all);
+            let (keys, rows) = rows_of(&all, name);
             tables.restore(0, &keys, &rows)?;
             tables.restore(0, &[CHOSEN], &choice(name))?;
         }

@@ -16,7 +16,7 @@ use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
 use crate::read::reader::Reader;
 use crate::read::splits::remote_data;
-use crate::read::splits::split::{FileFingerprint, Split, Splits};
+use crate::read::splits::split::{FileFingerprint, Split, Splits, UnchangedFiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -174,6 +174,7 @@ pub(crate) struct BatchMaker {
     format: &'static str,
     columns: Option<Columns>,
     reading: ReadProgress,
+    unchanged: UnchangedFiles,
     /// The learner takes no more batches.
     over: Arc<AtomicBool>,
 }
@@ -187,8 +188,10 @@ impl BatchMaker {
         let reading = ReadProgress::default();
         let batcher = Batcher::new(plan.shards, plan.links);
         let (format, columns) = opened.format();
+        let mut unchanged = UnchangedFiles::default();
         let source = match (opened, &plan.splits) {
             (OpenData::Reader(reader), None) => {
+                unchanged = UnchangedFiles::of(&plan.data, plan.epochs)?;
                 BatchSource::Passes(Box::new(reader.with_parsers(plan.parsers)?))
             }
             (_, None) => unreachable!("remote data comes in splits"),
@@ -208,6 +211,7 @@ impl BatchMaker {
             format,
             columns,
             reading,
+            unchanged,
             over,
         })
     }
@@ -256,6 +260,7 @@ impl BatchMaker {
             if more {
                 break;
             }
+            self.unchanged.check()?;
             if self.epoch + 1 >= self.plan.epochs {
                 return Ok(false);
             }

@@ -4,7 +4,7 @@ use crate::limits::{SURVEYED_EXAMPLES, SURVEYED_FEATURES_MAX};
 use crate::read::block::Block;
 use crate::read::cache::packed_block::BlockEnd;
 use crate::read::error::ReadError;
-use crate::read::normalization::{Normalization, Normalize};
+use crate::read::normalization::{Normalization, Normalize, SurveyQuestions};
 use crate::read::size_survey::survey;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -52,14 +52,14 @@ impl FirstExamples {
     }
 
     /// What these examples say. `None`: there are none.
-    pub fn survey(&self) -> Option<Normalization> {
+    pub fn survey(&self, asks: SurveyQuestions) -> Option<Normalization> {
         let blocks = self.blocks.iter().map(|(block, _)| block);
-        (self.examples > 0).then(|| survey(blocks, SURVEYED_EXAMPLES))
+        (self.examples > 0).then(|| survey(blocks, SURVEYED_EXAMPLES, asks))
     }
 
     /// Settles the normalization by these examples, unless there are none.
-    pub fn settle(&self, normalize: &Normalize) -> Result<(), ReadError> {
-        self.survey().map_or(Ok(()), |own| normalize.settle(own))
+    pub fn settle(&self, normalize: &Normalize, asks: SurveyQuestions) -> Result<(), ReadError> {
+        self.survey(asks).map_or(Ok(()), |own| normalize.settle(own))
     }
 
     /// Hands out the next block, as it was read. `None`: that was all.

@@ -9,7 +9,8 @@ use gannet_core::hash;
 use std::fmt::{self, Write};
 use std::sync::{Arc, OnceLock};
 
-/// What a feature's values become: `(x - center) * factor`, bounded.
+/// What a feature's values become: `(x - center) * factor`, bounded. Of a skewed one, x is first replaced by the
+/// logarithm of `1 + |x| / unit`, with the sign of x.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NormalizedFeature {
     /// The key of the feature.
@@ -18,12 +19,24 @@ pub struct NormalizedFeature {
     pub center: f32,
     /// One over the size of the values: finite, and not 0.
     pub factor: f32,
+    /// The size from which the logarithm grows more slowly than its number. 0: the values are no logarithms.
+    pub unit: f32,
+}
+
+impl NormalizedFeature {
+    /// The value before it is centered.
+    #[inline(always)]
+    pub(crate) fn compressed(unit: f32, x: f32) -> f32 {
+        if unit > 0.0 { ((f64::from(x.abs()) / f64::from(unit)).ln_1p() as f32).copysign(x) } else { x }
+    }
 }
 
 /// The normalization of all features. A feature that is not listed becomes its sign: its values had one size, or it was
 /// not seen yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Normalization {
+    /// What is added to the base of each example, so that the weight of the intercept starts there.
+    start: f32,
     /// In the order of their keys.
     features: Vec<NormalizedFeature>,
     /// Where each feature is, by the hash of its key: its place plus 1, or 0 where there is none.
@@ -31,13 +44,20 @@ pub struct Normalization {
 }
 
 impl Normalization {
-    /// The normalization by these features, whose keys are unique.
+    /// The normalization by these features, whose keys are unique. Of the intercept, the center is the
+    /// [start](Self::start).
     pub fn new(mut features: Vec<NormalizedFeature>) -> Normalization {
-        features.retain(|feature| feature.factor.is_normal() && feature.center.is_finite());
+        let start = features.iter().find(|feature| feature.key == INTERCEPT_KEY);
+        let start = start.map_or(0.0, |intercept| intercept.center);
+        let start = if start.is_finite() { start } else { 0.0 };
+        features.retain(|feature| feature.key != INTERCEPT_KEY);
+        features.retain(|feature| {
+            feature.factor.is_normal() && feature.center.is_finite() && feature.unit >= 0.0
+        });
         features.sort_unstable_by_key(|feature| feature.key);
         features.dedup_by_key(|feature| feature.key);
         if features.is_empty() {
-            return Normalization::default();
+            return Normalization { start, ..Normalization::default() };
         }
         let mut places = vec![0; (features.len() * 4).next_power_of_two()];
         for (place, feature) in (1..).zip(&features) {
@@ -47,7 +67,19 @@ impl Normalization {
             }
             places[at] = place;
         }
-        Normalization { features, places }
+        Normalization { start, features, places }
+    }
+
+    /// The features, and the intercept if it has a start: what [`new`](Self::new) takes.
+    pub fn all(&self) -> Vec<NormalizedFeature> {
+        let intercept = NormalizedFeature { key: INTERCEPT_KEY, center: self.start, factor: 1.0, unit: 0.0 };
+        let start = (self.start != 0.0).then_some(intercept);
+        self.features.iter().copied().chain(start).collect()
+    }
+
+    /// The margin of an example without features before anything is learned.
+    pub fn start(&self) -> f32 {
+        self.start
     }
 
     /// The features that do not become their sign, in the order of their keys.
@@ -81,12 +113,16 @@ impl Normalization {
     #[inline(always)]
     pub fn of(&self, key: u64, x: f32) -> f32 {
         match self.feature(key) {
-            Some(feature) => ((x - feature.center) * feature.factor).clamp(-NORMALIZED_MAX, NORMALIZED_MAX),
+            Some(feature) => {
+                let x = NormalizedFeature::compressed(feature.unit, x);
+                ((x - feature.center) * feature.factor).clamp(-NORMALIZED_MAX, NORMALIZED_MAX)
+            }
             None => sign(x),
         }
     }
 
-    /// Makes of the weights of these keys those for values that are not normalized. Only the bound is lost.
+    /// Makes of the weights of these keys those for values, or logarithms, that are not normalized. Only the bound is
+    /// lost.
     pub fn measured_as_given(&self, keys: &[u64], weights: &mut [f32]) {
         let mut moved = 0.0;
         for (key, weight) in keys.iter().zip(&mut *weights) {
@@ -96,12 +132,16 @@ impl Normalization {
             }
         }
         if let Some(at) = keys.iter().position(|&key| key == INTERCEPT_KEY) {
-            weights[at] = (f64::from(weights[at]) - moved) as f32;
+            weights[at] = (f64::from(weights[at]) + f64::from(self.start) - moved) as f32;
         }
     }
 
     /// Normalizes the values of a block.
     pub(crate) fn apply(&self, block: &mut Block) {
+        if self.start != 0.0 {
+            block.bases.resize(block.len(), 0.0);
+            block.bases.iter_mut().for_each(|base| *base += self.start);
+        }
         if !self.features.is_empty() {
             for (&key, value) in block.keys.iter().zip(&mut block.values) {
                 *value = self.of(key, *value);
@@ -114,8 +154,9 @@ impl Normalization {
     /// The features, a line each, in the form that [`of_lines`](Self::of_lines) reads.
     pub fn lines(&self) -> String {
         let mut lines = String::new();
-        for NormalizedFeature { key, center, factor } in &self.features {
-            let _ = writeln!(lines, "{key} {center:?} {factor:?}");
+        for NormalizedFeature { key, center, factor, unit } in self.all() {
+            let unit = if unit > 0.0 { format!(" {unit:?}") } else { String::new() };
+            let _ = writeln!(lines, "{key} {center:?} {factor:?}{unit}");
         }
         lines
     }
@@ -126,7 +167,8 @@ impl Normalization {
             let mut parts = line.split(' ');
             let key = parts.next()?.parse().ok()?;
             let (center, factor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-            Some(NormalizedFeature { key, center, factor })
+            let unit = parts.next().map_or(Ok(0.0), str::parse).ok()?;
+            Some(NormalizedFeature { key, center, factor, unit })
         };
         lines.lines().map(feature).collect::<Option<Vec<_>>>().map(Normalization::new)
     }
@@ -159,13 +201,27 @@ pub struct Normalize {
     shared: Option<Arc<SharedNormalization>>,
     /// Whether the first examples that are read with this copy say how large values are.
     surveys: bool,
+    asks: SurveyQuestions,
+}
+
+/// What the first examples are asked, besides how large values are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SurveyQuestions {
+    /// Which numbers of columns are skewed: they become logarithms. In data without columns none does.
+    pub logarithms: bool,
+    /// The log odds of labels, at which the intercept starts.
+    pub start: bool,
 }
 
 #[derive(Default)]
 struct SharedNormalization {
     known: OnceLock<Normalization>,
     with: OnceLock<Arc<dyn AgreedNormalization>>,
+    tell: OnceLock<TellNormalization>,
 }
+
+/// Hears of a normalization when it is known.
+type TellNormalization = Box<dyn Fn(&Normalization) + Send + Sync>;
 
 impl fmt::Debug for Normalize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -184,14 +240,19 @@ impl Normalize {
     }
 
     /// By the first examples that are read with this copy.
-    pub fn by_first_examples() -> Normalize {
-        Normalize { shared: Some(Arc::default()), surveys: true }
+    pub fn by_first_examples(asks: SurveyQuestions) -> Normalize {
+        Normalize { shared: Some(Arc::default()), surveys: true, asks }
+    }
+
+    /// What the first examples of data are asked, which has columns or not.
+    pub(crate) fn asks(&self, has_columns: bool) -> SurveyQuestions {
+        SurveyQuestions { logarithms: self.asks.logarithms && has_columns, ..self.asks }
     }
 
     /// By what is known.
     pub fn by(known: Normalization) -> Normalize {
-        let shared = SharedNormalization { known: known.into(), with: OnceLock::new() };
-        Normalize { shared: Some(Arc::new(shared)), surveys: false }
+        let shared = SharedNormalization { known: known.into(), ..SharedNormalization::default() };
+        Normalize { shared: Some(Arc::new(shared)), ..Normalize::default() }
     }
 
     /// The same, for data that says nothing about the size of values, such as test data.
@@ -216,6 +277,13 @@ impl Normalize {
         }
     }
 
+    /// Says who hears of the normalization when it is fixed. Call it once, before anything is read.
+    pub fn tell(&self, hearer: impl Fn(&Normalization) + Send + Sync + 'static) {
+        if let Some(shared) = &self.shared {
+            let _ = shared.tell.set(Box::new(hearer));
+        }
+    }
+
     /// Whether the first examples are still to be looked at.
     pub(crate) fn is_to_survey(&self) -> bool {
         self.surveys && self.is_on() && self.known().is_none()
@@ -231,7 +299,11 @@ impl Normalize {
             Some(others) if shared.known.get().is_none() => others.agree(own).map_err(ReadError::Splits)?,
             _ => own,
         };
-        let _ = shared.known.set(agreed);
+        if shared.known.set(agreed).is_ok()
+            && let (Some(tell), Some(known)) = (shared.tell.get(), shared.known.get())
+        {
+            tell(known);
+        }
         Ok(())
     }
 }

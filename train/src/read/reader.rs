@@ -235,7 +235,7 @@ impl Reader {
                 let read = self.next_as_it_is(block);
                 (read, BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() })
             });
-            first.settle(&self.normalize)?;
+            first.settle(&self.normalize, self.normalize.asks(self.columns().is_some()))?;
             self.first = Some(first);
         }
         let more = match self.first.as_mut().and_then(|first| first.next(block)) {
@@ -259,7 +259,7 @@ impl Reader {
         let plain = Data { normalize: Normalize::off(), cache: None, ..data.clone() };
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
         let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
-        Ok(first.survey())
+        Ok(first.survey(data.normalize.asks(reader.columns().is_some())))
     }
 
     fn next_as_it_is(&mut self, block: &mut Block) -> Result<bool, ReadError> {

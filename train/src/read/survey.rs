@@ -1,12 +1,13 @@
 //! Surveys the columns of CSV files and of JSON lines before the training: their values, and the numbers that scaling
 //! needs.
 
-use crate::limits::COLUMNS_MAX;
+use crate::limits::{BOTH_COLUMNS_MAX, COLUMNS_MAX};
 use crate::read::block::Block;
 use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
+use crate::read::formats::columns::Columns;
 use crate::read::formats::csv;
 use crate::read::formats::format::LineReader;
 use crate::read::formats::json::Json;
@@ -20,6 +21,17 @@ use std::ops::Range;
 /// The most different values of a column that are counted.
 const DISTINCT_MAX: usize = 64;
 
+/// What the values of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Texts, codes, lists, or at most two different numbers.
+    Categories,
+    /// Numbers, some of them with a decimal point.
+    Numbers,
+    /// Whole numbers: each may be a category of its own, or only count.
+    Both,
+}
+
 /// The values of a column.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnSurvey {
@@ -29,6 +41,10 @@ pub struct ColumnSurvey {
     pub values: u64,
     /// How many of them are numbers. Codes such as 007 are not.
     pub numbers: u64,
+    /// How many of them are numbers with a decimal point or an exponent.
+    pub decimals: u64,
+    /// Whether a value is in a list.
+    pub has_lists: bool,
     distinct: HashSet<Vec<u8>>,
     mean: f64,
     /// The sum of the squared distances from the mean.
@@ -44,6 +60,16 @@ impl ColumnSurvey {
         self.values > 0 && self.numbers == self.values && self.distinct.len() > CODES
     }
 
+    /// The type that these values suggest.
+    pub fn column_type(&self) -> ColumnType {
+        match self.values > 0 && self.numbers == self.values && !self.has_lists {
+            true if self.decimals > 0 => ColumnType::Numbers,
+            // Two numbers are the names of two categories.
+            true if self.distinct.len() > 2 => ColumnType::Both,
+            _ => ColumnType::Categories,
+        }
+    }
+
     fn add(&mut self, field: &[u8]) {
         let field = field.trim_ascii();
         if field.is_empty() || field == b"NA" {
@@ -57,6 +83,7 @@ impl ColumnSurvey {
         let code = field.len() > 1 && field[0] == b'0' && field[1].is_ascii_digit();
         let x = f64::from(x);
         self.numbers += u64::from(!code);
+        self.decimals += u64::from(field.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')));
         let (n, before) = (self.values as f64, self.mean);
         self.mean += (x - before) / n;
         self.squares += (x - before) * (x - self.mean);
@@ -72,6 +99,11 @@ impl ColumnSurvey {
         };
         ScaledColumn { name: self.name.clone(), center, spread }
     }
+}
+
+/// Whether a column is this one, or in the object of this name.
+fn is_in(name: &str, outer: &str) -> bool {
+    name.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The values of the columns of CSV files.
@@ -96,11 +128,9 @@ impl Survey {
         let mut survey = Survey::default();
         #[cfg(feature = "parquet")]
         if table_blocks::is_of(data) {
-            survey.lines.0 = table_blocks::texts(data, first_lines.unwrap_or(u64::MAX), |name, text| {
-                let place = survey.place(name);
-                if let Some(column) = survey.columns.get_mut(place) {
-                    column.add(text);
-                }
+            let most = first_lines.unwrap_or(u64::MAX);
+            survey.lines.0 = table_blocks::texts(data, most, |name, text, is_listed| {
+                survey.add_to(name, text, is_listed)
             })?;
             return Ok(survey);
         }
@@ -149,13 +179,19 @@ impl Survey {
                 let columns = &mut self.columns;
                 csv::fields(buf, line.start, records, |at, field| columns[places[at]].add(field));
             }
-            LineReader::Json(..) => Json::texts(&buf[line], |name, text| {
-                let place = self.place(name);
-                if let Some(column) = self.columns.get_mut(place) {
-                    column.add(text);
-                }
-            }),
+            LineReader::Json(..) => {
+                Json::texts(&buf[line], |name, text, is_listed| self.add_to(name, text, is_listed))
+            }
             _ => {}
+        }
+    }
+
+    /// Adds a value of the column with this name.
+    fn add_to(&mut self, name: &str, text: &[u8], is_listed: bool) {
+        let place = self.place(name);
+        if let Some(column) = self.columns.get_mut(place) {
+            column.has_lists |= is_listed;
+            column.add(text);
         }
     }
 
@@ -174,9 +210,33 @@ impl Survey {
         self.columns.iter().find(|column| column.name == name)
     }
 
+    /// Of the columns that no flag names, those with numbers, and those with numbers and categories at once. If there
+    /// are many of the latter, an example would have too many features, and they are numbers.
+    pub fn numbers_of(&self, columns: &Columns) -> (Vec<String>, Vec<String>) {
+        let is_named = |name: &String| {
+            columns.label.as_ref() == Some(name)
+                || columns.offset.as_ref() == Some(name)
+                || columns.ignored.iter().any(|ignored| is_in(name, ignored))
+                || columns.numbers().any(|number| number == name)
+        };
+        let is_free = |column: &&ColumnSurvey| match columns.others {
+            true => !is_named(&column.name),
+            false => columns.categorical.contains(&column.name),
+        };
+        let of_type = |what: ColumnType| -> Vec<String> {
+            let free = self.columns.iter().filter(is_free).filter(|column| column.column_type() == what);
+            free.map(|column| column.name.clone()).collect()
+        };
+        let (numbers, both) = (of_type(ColumnType::Numbers), of_type(ColumnType::Both));
+        match both.len() > BOTH_COLUMNS_MAX {
+            true => ([numbers, both].concat(), Vec::new()),
+            false => (numbers, both),
+        }
+    }
+
     /// The scaling of these columns by their values.
-    pub fn scale(&self, kind: ScaleKind, numeric: &[String]) -> Scale {
-        let known = numeric.iter().filter_map(|name| self.column(name));
+    pub fn scale<'n>(&self, kind: ScaleKind, numeric: impl Iterator<Item = &'n String>) -> Scale {
+        let known = numeric.filter_map(|name| self.column(name));
         Scale { kind, columns: known.map(|column| column.scaled(kind)).collect() }
     }
 }

@@ -7,7 +7,7 @@ use crate::read::error::ReadError;
 use crate::read::fields::example_fields::{ExampleFields, FieldUse};
 use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
-    ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
+    ColumnChoice, Columns, NO_OFFSET, Role, names_of_features, number_feature, parse_number, parse_offset,
 };
 use crate::read::formats::labels::{Labels, zero_bit};
 use crate::read::formats::repeated_keys::RepeatedKeys;
@@ -116,12 +116,11 @@ impl TableRows {
         let mut features = 0;
         let mut place = |role: &Role| {
             let place = features;
-            features += usize::from(matches!(role, Role::Categorical(_) | Role::Numeric(..)));
+            features += role.features();
             place
         };
         let places = roles.iter().map(&mut place).collect();
-        let is_feature = |role: &Role| matches!(role, Role::Categorical(_) | Role::Numeric(..));
-        let names = header.iter().zip(&roles).filter(|(_, role)| is_feature(role)).map(|(name, _)| name);
+        let names = names_of_features(&header, &roles);
         let of_places = names.map(|name| FieldId::of(name.as_bytes())).collect();
         let label_as_first = choice.label.is_none() && columns.label.as_deref() != Some("label");
         let (repeats, name) = (RepeatedKeys::default(), name.to_owned());
@@ -385,27 +384,34 @@ impl NewRows<'_> {
         self.lists.cells.push(ListCell { row, place, keys: begin..begin + keys.len() });
     }
 
-    /// Writes a number of a numeric column. `None`: it is missing.
+    /// Writes a number of a column that has numbers. `None`: it is missing.
     ///
     /// # Errors
-    /// It is not finite.
+    /// It is not finite, and its column is not also categorical.
     ///
     /// # Panics
-    /// The column is not numeric, or there is no such row.
+    /// The column has no numbers, or there is no such row.
     #[inline(always)]
     pub fn number(&mut self, column: usize, row: usize, number: Option<f32>) -> Result<(), ReadError> {
-        let Role::Numeric(key, missing) = self.table.roles[column] else {
-            panic!("column {column} is not numeric");
+        let (key, missing, is_both) = match self.table.roles[column] {
+            Role::Numeric(key, missing) => (key, missing, false),
+            Role::Both(_, key, missing) => (key, missing, true),
+            _ => panic!("column {column} has no numbers"),
         };
         if number.is_some_and(|number| !number.is_finite()) {
-            return Err(self.not_finite(column, row));
+            return if is_both { self.number(column, row, None) } else { Err(self.not_finite(column, row)) };
         }
-        let place = self.place(column, row);
+        // The number is behind the category.
+        let place = self.place(column, row) + usize::from(is_both);
         let (found, mut value) = number_feature(number, key, missing);
         if let Some(scaling) = self.table.scaling.get(column).filter(|_| number.is_some()) {
             value = scaling.of(value);
             if !value.is_finite() {
-                return Err(self.not_finite(column, row));
+                return if is_both {
+                    self.number(column, row, None)
+                } else {
+                    Err(self.not_finite(column, row))
+                };
             }
         }
         (self.keys[place], self.values[place]) = (found, value);
@@ -423,16 +429,17 @@ impl NewRows<'_> {
         )
     }
 
-    /// Writes a number of a numeric column, by its text: as in a CSV file, an empty text and `NA` are missing.
+    /// Writes a number of a column that has numbers, by its text: as in a CSV file, an empty text and `NA` are missing.
     ///
     /// # Errors
-    /// It is not a finite number.
+    /// It is not a finite number, and its column is not also categorical.
     ///
     /// # Panics
     /// The column is not numeric, or there is no such row.
     pub fn number_of_text(&mut self, column: usize, row: usize, text: &[u8]) -> Result<(), ReadError> {
         match parse_number(text) {
             Ok(number) => self.number(column, row, number),
+            Err(_) if matches!(self.table.roles[column], Role::Both(..)) => self.number(column, row, None),
             Err(expected) => {
                 let (name, found) = (&self.table.header[column], String::from_utf8_lossy(text));
                 Err(self.table.wrong(row, format!("{expected}, in column {name:?}; found {found:?}")))

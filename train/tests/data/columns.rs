@@ -1,8 +1,8 @@
 //! The same table in every format that has columns: the same keys, values and labels.
 
 use gannet_train::{
-    Block, ColumnChoice, ColumnKeys, Crosses, CsvForm, Data, FieldUse, Format, Reader, Share, cross_key,
-    text_key,
+    Block, ColumnChoice, ColumnKeys, Crosses, CsvForm, Data, FieldUse, Format, Reader, Share, Survey,
+    cross_key, text_key,
 };
 use proptest::prelude::*;
 use std::fmt::Write;
@@ -19,7 +19,9 @@ pub fn rows() -> impl Strategy<Value = Vec<Row>> {
 }
 
 pub fn choice() -> ColumnChoice {
-    ColumnChoice { label: Some("clicked".into()), numeric: vec!["height".into()], ..ColumnChoice::default() }
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let (numeric, both) = (names(&["height"]), names(&["hour", "is_new"]));
+    ColumnChoice { label: Some("clicked".into()), numeric, both, ..ColumnChoice::default() }
 }
 
 fn csv(rows: &[Row], delimiter: char, header: bool) -> String {
@@ -465,4 +467,49 @@ fn json_lines_of_vw_have_the_examples_of_its_text() {
         let error = read.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn columns_get_the_type_that_their_values_suggest() {
+    let folder = tempfile::tempdir().unwrap();
+    let line =
+        |i: usize| format!("{},{}.5,{},{},{:03},{}\n", i % 2, i % 9, i % 7, i % 2, i % 40, ["x", "7"][i % 2]);
+    let text = "label,price,age,flag,code,mixed\n".to_owned() + &(0..200).map(line).collect::<String>();
+    let types = |path: &str| {
+        let data = Data::new(path);
+        let columns = Reader::look(&data).unwrap().unwrap().columns.unwrap();
+        Survey::of(&data, Some(100)).unwrap().numbers_of(&columns)
+    };
+    let want = || (vec!["price".to_owned()], vec!["age".to_owned()]);
+    assert_eq!(types(&file(&folder, "x.csv", &text)), want());
+    let object = |i: usize| {
+        format!(
+            "{{\"label\":{},\"price\":{}.5,\"age\":{},\"flag\":{},\"ages\":[{i},{}],\"code\":\"{:03}\"}}\n",
+            i % 2,
+            i % 9,
+            i % 7,
+            i % 2,
+            i + 1,
+            i % 40
+        )
+    };
+    assert_eq!(types(&file(&folder, "x.jsonl", (0..200).map(object).collect::<String>())), want());
+    // Too many whole numbers for two features each.
+    let header: String = (0..101).map(|at| format!(",c{at}")).collect();
+    let row = |i: usize| {
+        format!("{}{}\n", i % 2, (0..101).map(|at| format!(",{}", (i + at) % 17)).collect::<String>())
+    };
+    let wide = format!("label{header}\n{}", (0..100).map(row).collect::<String>());
+    let (numbers, both) = types(&file(&folder, "wide.csv", wide));
+    assert!(both.is_empty() && numbers.len() == 101, "{numbers:?} {both:?}");
+}
+
+/// An object that was left out stayed a feature, name by name.
+#[test]
+fn an_object_is_left_out_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = file(&folder, "x.jsonl", "{\"label\":1,\"o\":{\"p\":2,\"q\":\"x\"},\"of\":3}\n");
+    let columns = ColumnChoice { ignored: vec!["o".into()], ..ColumnChoice::default() };
+    let block = examples(&Data { columns, intercept: false, ..Data::new(&path) });
+    assert_eq!(block.keys, [ColumnKeys::new("of").categorical(b"3")]);
 }

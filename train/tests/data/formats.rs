@@ -73,7 +73,24 @@ fn vw_line(rng: &mut Rng) -> String {
 
 fn csv_line(rng: &mut Rng) -> String {
     let text = |rng: &mut Rng| {
-        pick(rng, &["", "x", "\"a,b\"", "\"say \"\"no\"\"\"", " y ", "\u{e9}t\u{e9}", "\"\""]).to_owned()
+        pick(
+            rng,
+            &[
+                "",
+                "x",
+                "17",
+                "-2.5",
+                " 3 ",
+                "NA",
+                "1e99",
+                "\"a,b\"",
+                "\"say \"\"no\"\"\"",
+                " y ",
+                "\u{e9}t\u{e9}",
+                "\"\"",
+            ],
+        )
+        .to_owned()
     };
     let number = match rng.below(4) {
         0 => pick(rng, &["", "NA", " NA "]).to_owned(),
@@ -109,7 +126,7 @@ const COLUMNS: [(&str, Role); 5] = [
     ("a", Role::Categorical),
     ("n", Role::Numeric),
     ("not", Role::Skipped),
-    ("b", Role::Categorical),
+    ("b", Role::Both),
 ];
 
 /// Reads the same text as one chunk, in single bytes, in two chunks cut at every byte, and from a file.
@@ -148,8 +165,8 @@ proptest! {
         let log = Data { counts: Counts::Log, ..of(Format::Criteo) };
         everywhere(log, &text(criteo_line), |l| plain::criteo(l, false, Counts::Log));
         let names = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
-        let (categorical, numeric) = (names(&["a", "b"]), names(&["n"]));
-        let columns = ColumnChoice { categorical, numeric, ..ColumnChoice::default() };
+        let (categorical, numeric, both) = (names(&["a"]), names(&["n"]), names(&["b"]));
+        let columns = ColumnChoice { categorical, numeric, both, ..ColumnChoice::default() };
         let header = "label,a,n,not,b";
         let text = format!("{header}\n{}", text(csv_line).trim_start_matches('\u{feff}'));
         let csv = CsvForm { delimiter: Some(b','), names: None };

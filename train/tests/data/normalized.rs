@@ -1,8 +1,8 @@
 //! Normalized values: they do not depend on units, one-hot data stays as it is, and reading ahead changes nothing else.
 
 use gannet_train::{
-    AgreedNormalization, Block, CsrRows, Data, INTERCEPT_KEY, Normalization, Normalize, NormalizedFeature,
-    ReadError, Reader, Share,
+    AgreedNormalization, Block, ColumnChoice, CsrRows, Data, INTERCEPT_KEY, Normalization, Normalize,
+    NormalizedFeature, ReadError, Reader, Share, SurveyQuestions,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -21,6 +21,10 @@ fn data(rows: &Rows, normalize: Normalize) -> Data {
     let labels = vec![1.0; rows.len()];
     let rows = CsrRows::new(indptr, keys, values, labels, Vec::new()).unwrap();
     Data { normalize, ..Data::rows(Arc::new(rows)) }
+}
+
+fn by_first_examples() -> Normalize {
+    Normalize::by_first_examples(SurveyQuestions { logarithms: true, start: false })
 }
 
 /// All blocks, with the number of each.
@@ -75,7 +79,7 @@ proptest! {
         powers in prop::collection::vec(-40i32..40, 20),
     ) {
         let sizes = expected(&rows);
-        let got = values(&rows, Normalize::by_first_examples());
+        let got = values(&rows, by_first_examples());
         let features = || rows.iter().flat_map(|row| [(INTERCEPT_KEY, 1.0)].into_iter().chain(row.iter().copied()));
         for ((key, x), got) in features().zip(&got) {
             let sign = if x == 0.0 { 0.0 } else { f64::from(x.signum()) };
@@ -88,7 +92,7 @@ proptest! {
             .map(|row| row.iter().map(|&(key, x)| (key, x * 2f32.powi(powers[key as usize]))).collect())
             .collect();
         // Powers of two are exact.
-        let in_other_units = values(&scaled, Normalize::by_first_examples());
+        let in_other_units = values(&scaled, by_first_examples());
         for (one, other) in got.iter().zip(&in_other_units) {
             prop_assert!((one - other).abs() <= 1e-6 * one.abs().max(1.0), "{one} {other}");
         }
@@ -102,7 +106,7 @@ proptest! {
     ) {
         let share = Share { worker, workers };
         let plain = read(&data(&rows, Normalize::off()), batch, share);
-        let normalized = read(&data(&rows, Normalize::by_first_examples()), batch, share);
+        let normalized = read(&data(&rows, by_first_examples()), batch, share);
         let without = |blocks: &[(u64, Block)]| -> Vec<(u64, Block)> {
             let mut blocks = blocks.to_vec();
             blocks.iter_mut().for_each(|(_, block)| block.values.clear());
@@ -112,8 +116,8 @@ proptest! {
     }
 
     #[test]
-    fn lines_say_all(features in prop::collection::vec((any::<u64>(), any::<f32>(), any::<f32>()), 0..50)) {
-        let features = features.into_iter().map(|(key, center, factor)| NormalizedFeature { key, center, factor });
+    fn lines_say_all(features in prop::collection::vec((any::<u64>(), any::<f32>(), any::<f32>(), 0f32..9.0), 0..50)) {
+        let features = features.into_iter().map(|(key, center, factor, unit)| NormalizedFeature { key, center, factor, unit });
         let all = Normalization::new(features.collect());
         prop_assert_eq!(Normalization::of_lines(&all.lines()), Some(all.clone()));
         prop_assert!(all.features().iter().all(|feature| all.feature(feature.key) == Some(feature)));
@@ -124,7 +128,7 @@ proptest! {
 #[test]
 fn one_hot_data_stays_as_it_is() {
     let rows: Rows = (0..30_000u64).map(|i| vec![(i % 13, 1.0), (100 + i % 1000, 1.0)]).collect();
-    let normalize = Normalize::by_first_examples();
+    let normalize = by_first_examples();
     assert_eq!(values(&rows, normalize.clone()), values(&rows, Normalize::off()));
     assert!(normalize.known().unwrap().features().is_empty());
 }
@@ -132,10 +136,10 @@ fn one_hot_data_stays_as_it_is() {
 #[test]
 fn only_the_first_examples_say_how_large_values_are() {
     let mut rows: Rows = (0..20_000u32).map(|i| vec![(1, 1.0 + (i % 5) as f32)]).collect();
-    let before = values(&rows, Normalize::by_first_examples());
+    let before = values(&rows, by_first_examples());
     rows[10_000..].iter_mut().for_each(|row| row[0].1 = 1e30);
     rows[19_999].push((2, -7.5));
-    let after = values(&rows, Normalize::by_first_examples());
+    let after = values(&rows, by_first_examples());
     assert_eq!(before[..20_000], after[..20_000]);
     // Outliers are bounded, and a feature that was not seen becomes its sign.
     assert_eq!(after[39_998..], [1.0, 16.0, -1.0]);
@@ -145,7 +149,7 @@ fn only_the_first_examples_say_how_large_values_are() {
 fn wide_examples_are_shortened() {
     let rows: Rows =
         (0..300u64).map(|i| (0..1000).map(|k| (k, ((i * 7 + k * 13) % 101) as f32)).collect()).collect();
-    let got = values(&rows, Normalize::by_first_examples());
+    let got = values(&rows, by_first_examples());
     let length: f32 = got[1..1001].iter().map(|x| x * x).sum();
     assert!((40.0..90.0).contains(&length), "{length}");
 }
@@ -164,7 +168,7 @@ fn an_error_comes_behind_the_examples_before_it() {
     };
     let plain = look(Normalize::off());
     assert!(plain[1] == Ok((true, 1)) && plain[2].is_err(), "{plain:?}");
-    assert_eq!(look(Normalize::by_first_examples()), plain);
+    assert_eq!(look(by_first_examples()), plain);
     // Nothing to look at says nothing.
     std::fs::write(&path, "").unwrap();
     assert!(matches!(Reader::survey(&data(Normalize::off())), Ok(None) | Err(ReadError::Empty { .. })));
@@ -184,7 +188,7 @@ impl AgreedNormalization for First {
 fn workers_agree_and_test_data_says_nothing() {
     let of = |size: f32| (0..50).map(|i| vec![(1, size * (1 + i % 7) as f32)]).collect::<Rows>();
     let agreed = Arc::new(First::default());
-    let (one, other) = (Normalize::by_first_examples(), Normalize::by_first_examples());
+    let (one, other) = (by_first_examples(), by_first_examples());
     [&one, &other].into_iter().for_each(|normalize| normalize.agree_with(agreed.clone()));
     let test = one.follower();
     // Nothing is known yet, and test data does not decide it.
@@ -221,7 +225,7 @@ impl Read for Slow {
 
 #[test]
 fn examples_that_come_slowly_are_not_waited_for() {
-    let normalize = Normalize::by_first_examples();
+    let normalize = by_first_examples();
     let data = Data { normalize: normalize.clone(), ..Data::new("-") };
     let sent = Arc::<AtomicUsize>::default();
     let slow = Slow { sent: sent.clone(), left: Vec::new() };
@@ -236,4 +240,61 @@ fn examples_that_come_slowly_are_not_waited_for() {
         examples += block.len();
     }
     assert_eq!((examples, normalize.known()), (3_000, Some(&known)));
+}
+
+/// The normalized numbers of a CSV file with a skewed column, one that is not, and a click in 40 rows.
+fn of_columns(unit: f32, asks: SurveyQuestions) -> (Normalize, Block) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.csv");
+    let line = |i: u32| format!("{},{},{}\n", u32::from(i.is_multiple_of(40)), SKEWED[i as usize % 8] * unit, i % 100);
+    std::fs::write(&path, "label,skewed,even\n".to_owned() + &(0..800).map(line).collect::<String>())
+        .unwrap();
+    let numeric = ["skewed", "even"].map(String::from).to_vec();
+    let columns = ColumnChoice { numeric, ..ColumnChoice::default() };
+    let normalize = Normalize::by_first_examples(asks);
+    let data = Data { columns, normalize: normalize.clone(), ..Data::new(path.to_str().unwrap()) };
+    (normalize, read(&data, 800, Share::ALL).swap_remove(0).1)
+}
+
+const SKEWED: [f32; 8] = [0.0, 1.0, 2.0, 2.0, 3.0, 8.0, 90.0, -1.0];
+
+#[test]
+fn skewed_numbers_become_logarithms_in_any_unit() {
+    let asks = SurveyQuestions { logarithms: true, start: false };
+    let (_, block) = of_columns(1.0, asks);
+    let logarithms = SKEWED.map(|x| (f64::from(x.abs()) + 1.0).ln().copysign(f64::from(x)));
+    let mean = logarithms.iter().sum::<f64>() / 8.0;
+    let spread = (logarithms.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 8.0).sqrt();
+    for i in 0..800 {
+        let got = &block.values[block.range(i)];
+        let (skewed, even) =
+            ((logarithms[i % 8] - mean) / spread, ((i % 100) as f64 - 49.5) / 833.25f64.sqrt());
+        assert_eq!(got[0], 1.0, "the intercept");
+        assert!((f64::from(got[1]) - skewed).abs() < 1e-5, "{i}: {got:?} {skewed}");
+        assert!((f64::from(got[2]) - even).abs() < 1e-5, "{i}: {got:?} {even}");
+    }
+    for unit in [1e-6, 4096.0, 1e6] {
+        let (_, other) = of_columns(unit, asks);
+        let all = block.values.iter().zip(&other.values);
+        assert!(all.into_iter().all(|(one, other)| (one - other).abs() < 1e-4), "{unit}");
+    }
+    let (_, plain) = of_columns(1.0, SurveyQuestions::default());
+    assert!(block.values != plain.values && plain.values[1] != 0.0);
+}
+
+#[test]
+fn the_intercept_starts_at_the_log_odds() {
+    let asks = SurveyQuestions { logarithms: false, start: true };
+    let (normalize, block) = of_columns(1.0, asks);
+    let odds = (1.0f32 / 39.0).ln();
+    assert!((normalize.known().unwrap().start() - odds).abs() < 1e-6);
+    assert!(block.bases.iter().all(|base| (base - odds).abs() < 1e-6) && block.bases.len() == 800);
+    let (normalize, block) = of_columns(1.0, SurveyQuestions::default());
+    assert!(normalize.known().unwrap().start() == 0.0 && block.bases.is_empty());
+    // Labels that are all one say nothing, and common ones little.
+    let rows: Rows = vec![vec![(3, 1.0)]; 50];
+    let normalize = Normalize::by_first_examples(asks);
+    let blocks = read(&data(&rows, normalize.clone()), 7, Share::ALL);
+    assert!(blocks.iter().all(|(_, block)| block.bases.is_empty()));
+    assert_eq!(normalize.known().unwrap().start(), 0.0);
 }

@@ -7,7 +7,7 @@ use arrow_array::{
     StringArray,
 };
 use arrow_ipc::writer::{FileWriter, StreamWriter};
-use gannet_train::{Block, ColumnChoice, ColumnKeys, Data, Reader, Share, Survey};
+use gannet_train::{Block, ColumnChoice, ColumnKeys, Data, Labels, Reader, Share, Survey};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -218,4 +218,29 @@ fn a_damaged_page_is_named_with_its_row_group_and_column() {
     };
     assert!(read >= 900, "{read}");
     assert!(error.contains(&format!("{path}: row group 1, column \"city\" cannot be read")), "{error}");
+}
+
+/// The index of a frame, as pandas names it in its files, was a category that differs in every row.
+#[test]
+fn the_index_of_pandas_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let columns: [(&str, ArrayRef); 3] = [
+        ("__index_level_0__", Arc::new(Int64Array::from(vec![7, 8]))),
+        ("price", Arc::new(Float32Array::from(vec![0.5, 2.0]))),
+        ("city", Arc::new(StringArray::from(vec!["a", "b"]))),
+    ];
+    let path = folder.path().join("x.parquet").display().to_string();
+    write_parquet(Path::new(&path), &[RecordBatch::try_from_iter(columns).unwrap()], Compression::SNAPPY);
+    let found = Reader::look(&Data { labels: Labels::Numbers, ..Data::new(&path) }).unwrap().unwrap();
+    let columns = found.columns.unwrap();
+    assert_eq!(
+        (columns.label.as_deref(), columns.nameless),
+        (Some("price"), vec!["__index_level_0__".to_owned()])
+    );
+    assert_eq!((columns.categorical, columns.numeric), (vec!["city".to_owned()], Vec::new()));
+    // A model of JSON lines to which it was a category.
+    let choice = ColumnChoice { as_categories: true, label: Some("city".into()), ..ColumnChoice::default() };
+    let refused = Reader::look(&Data { columns: choice, unlabelled: true, ..Data::new(&path) });
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains("price") && refused.contains("is categorical"), "{refused}");
 }

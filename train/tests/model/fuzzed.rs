@@ -205,14 +205,15 @@ pub fn csv(bytes: &[u8]) {
         ("a", Role::Categorical),
         ("n", Role::Numeric),
         ("not", Role::Skipped),
-        ("b", Role::Categorical),
+        ("b", Role::Both),
     ];
     let header = columns.map(|c| c.0).join(d);
     let text = after_a_line(header.as_bytes(), rest);
     let choice = ColumnChoice {
         label: None,
-        categorical: vec!["a".into(), "b".into()],
+        categorical: vec!["a".into()],
         numeric: vec!["n".into()],
+        both: vec!["b".into()],
         ..ColumnChoice::default()
     };
     let csv = CsvForm { delimiter: Some(d.as_bytes()[0]), names: None };

@@ -216,6 +216,7 @@ pub enum Role {
     Label,
     Categorical,
     Numeric,
+    Both,
 }
 
 pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
@@ -238,6 +239,11 @@ pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
                 Role::Categorical => features.push((keys.categorical(field), 1.0)),
                 Role::Numeric if matches!(trimmed, b"" | b"NA") => features.push((keys.missing(), 1.0)),
                 Role::Numeric => features.push((keys.numeric(), number(trimmed)?)),
+                Role::Both => {
+                    features.push((keys.categorical(field), 1.0));
+                    let of = if matches!(trimmed, b"" | b"NA") { Err(()) } else { number(trimmed) };
+                    features.push(of.map_or((keys.missing(), 1.0), |number| (keys.numeric(), number)));
+                }
             }
         }
         example(label, 1.0, features)

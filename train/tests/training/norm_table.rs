@@ -16,6 +16,7 @@ fn seen(of: u64, features: u64) -> Normalization {
         key: if i == 0 { 7 } else { gannet_core::mix(of * features + i) },
         center: of as f32 / 3.0,
         factor: 1.0 + i as f32 / 7.0,
+        unit: (i % 3) as f32,
     };
     Normalization::new((0..features).map(feature).collect())
 }

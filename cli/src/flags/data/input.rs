@@ -40,6 +40,8 @@ pub enum CountsName {
 /// How numbers are scaled.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScaleName {
+    /// Learn the logarithms of skewed numbers, and the others as they are, all brought to one size (--normalize).
+    Auto,
     /// Numbers are learned as they are.
     None,
     /// Subtract the column's mean and divide by its standard deviation.
@@ -50,6 +52,16 @@ pub enum ScaleName {
     Log,
 }
 
+/// What columns are that no flag names.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TypesName {
+    /// As the first 10,000 rows say: decimals are numbers, whole numbers are numbers and categories at once, and all
+    /// others are categories.
+    Auto,
+    /// All are categories.
+    Off,
+}
+
 /// Whether values of features are brought to one size.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormalizeName {
@@ -57,6 +69,15 @@ pub enum NormalizeName {
     On,
     /// Values are learned as they are.
     Off,
+}
+
+/// Where the weight of the intercept starts.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartName {
+    /// With rare labels at the log odds of those of the first 10,000 examples. Penalties pull it there, and not to 0.
+    Odds,
+    /// At 0.
+    Zero,
 }
 
 fn two_letters(text: &str) -> Result<String, String> {
@@ -83,12 +104,17 @@ pub struct InputArgs {
     /// CSV: the column of the label. Default: the column `label`, else the first one.
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
-    /// CSV: columns whose values are categories. Default: all but the label and the columns of --numeric.
+    /// CSV: columns whose values are categories.
+    ///
+    /// No others are read but those of --numeric and --both.
     #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
     pub categorical: Vec<String>,
     /// CSV: columns whose values are numbers.
     #[arg(long, value_name = "C,D,..", value_delimiter = ',')]
     pub numeric: Vec<String>,
+    /// CSV: columns whose values are numbers and categories at once. A text that is no number is only a category.
+    #[arg(long, value_name = "C,D,..", value_delimiter = ',', hide_short_help = true)]
+    pub both: Vec<String>,
     /// CSV: columns that are left out, besides those without a name, such as the index that pandas writes.
     #[arg(long, value_name = "E,F,..", value_delimiter = ',')]
     pub ignore: Vec<String>,
@@ -120,10 +146,11 @@ pub struct InputArgs {
     /// As --quadratic, with three letters.
     #[arg(long, value_name = "ABC", value_parser = three_letters, hide_short_help = true)]
     pub cubic: Vec<String>,
-    /// CSV: scale numbers. The numbers are those of --numeric columns. standard and minmax read the data once before
-    /// the training. The model stores the scale. Default: none.
-    #[arg(long, value_enum, value_name = "HOW")]
-    pub scale: Option<ScaleName>,
+    /// Scale numbers
+    ///
+    /// Default: auto. standard and minmax read the data once before the training. The model stores the scale.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_default_value = true)]
+    pub scale: ScaleName,
     /// The label that means 1, if labels are not 0, 1 and -1. There must be two labels: the other one means 0. The
     /// model stores both.
     #[arg(long, value_name = "VALUE")]

@@ -6,4 +6,6 @@ pub mod input;
 
 pub use crate::flags::data::cache::DataCacheArgs;
 pub use crate::flags::data::follow::{FollowArgs, FollowOrder};
-pub use crate::flags::data::input::{CountsName, FormatName, InputArgs, NormalizeName, ScaleName};
+pub use crate::flags::data::input::{
+    CountsName, FormatName, InputArgs, NormalizeName, ScaleName, StartName, TypesName,
+};

@@ -1,6 +1,6 @@
 //! How a client reads its data, as its workers learn it.
 
-use crate::flags::{CountsName, DataArgs, FormatName, NormalizeName, TaskArgs};
+use crate::flags::{CountsName, DataArgs, FormatName, NormalizeName, StartName, TaskArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -13,6 +13,7 @@ pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
         "label": input.label,
         "categorical": input.categorical,
         "numeric": input.numeric,
+        "both": input.both,
         "ignore": input.ignore,
         "delimiter": input.delimiter,
         "no_header": input.no_header,
@@ -26,6 +27,7 @@ pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
         "skip_bad_lines": input.skip_bad_lines,
         "normalize": data.normalize.and_then(|normalize| name(normalize.to_possible_value())),
         "no_intercept": data.no_intercept,
+        "intercept_start": name(data.intercept_start.to_possible_value()),
         "start_together": tasks.start_together,
     })
     .to_string()
@@ -41,6 +43,7 @@ pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Op
     input.label = text(&settings["label"]);
     input.categorical = list(&settings["categorical"])?;
     input.numeric = list(&settings["numeric"])?;
+    input.both = list(&settings["both"])?;
     input.ignore = list(&settings["ignore"])?;
     let delimiter = &settings["delimiter"];
     input.delimiter = delimiter.as_u64().map(u8::try_from).transpose().ok()?;
@@ -57,6 +60,7 @@ pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Op
     let normalize = settings["normalize"].as_str().map(|name| NormalizeName::from_str(name, false));
     data.normalize = normalize.transpose().ok()?;
     data.no_intercept = settings["no_intercept"].as_bool()?;
+    data.intercept_start = StartName::from_str(settings["intercept_start"].as_str()?, false).ok()?;
     tasks.start_together |= settings["start_together"].as_bool()?;
     Some(())
 }

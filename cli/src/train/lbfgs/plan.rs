@@ -48,7 +48,7 @@ pub fn options(
     // L-BFGS reads the data once and keeps it in memory.
     options.data.cache = cache::cache(&data.cache, 1, false)?;
     let chief = share.worker == 0;
-    if chief || data.input.scale.is_some() || warm.is_some() {
+    if chief || input::scale(&data.input).is_some() || warm.is_some() {
         input_check::look(data, warm, &mut options.data, options.test.as_mut(), chief && !quiet)?;
     }
     Ok(options)

@@ -10,18 +10,23 @@ use std::fmt;
 /// The choice of columns by flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnChoice {
-    /// `--label`. Without it the column called "label", or else the first.
+    /// `--label`. Without it the column called "label", or else the first that has a name.
     pub label: Option<String>,
     /// `--categorical`. Without it every column that is neither the label nor numeric; with it exactly these.
     pub categorical: Vec<String>,
     /// `--numeric`.
     pub numeric: Vec<String>,
+    /// `--both`: columns whose values are numbers and categories at once.
+    pub both: Vec<String>,
     /// `--ignore`: columns that are left out.
     pub ignored: Vec<String>,
     /// `--offset`: the column of the [bases](crate::Block::bases).
     pub offset: Option<String>,
     /// Whether other columns of the header are ignored.
     pub only: bool,
+    /// Whether columns that nothing names are categories whatever their type is: the model that reads them knows no
+    /// other numbers.
+    pub as_categories: bool,
 }
 
 /// The columns that a header has for a choice, with names in the header's order.
@@ -33,7 +38,9 @@ pub struct Columns {
     pub categorical: Vec<String>,
     /// Columns whose values are numbers.
     pub numeric: Vec<String>,
-    /// The scaling of those numbers.
+    /// Columns whose values are numbers and categories at once.
+    pub both: Vec<String>,
+    /// The scaling of the numbers.
     pub scale: Scale,
     /// Whether every other name is a column of categories: JSON lines have no header.
     pub others: bool,
@@ -51,6 +58,12 @@ pub(crate) fn unnamed(at: usize) -> String {
     format!("Unnamed: {at}")
 }
 
+/// Whether a column is the index of pandas: one without a name, or as `to_parquet` and `to_feather` name it.
+fn is_index(name: &str, at: usize) -> bool {
+    let number = name.strip_prefix("__index_level_").and_then(|rest| rest.strip_suffix("__"));
+    name == unnamed(at) || number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 impl Columns {
     /// Whether both have the same names in the same roles, in any order.
     pub fn alike(&self, other: &Columns) -> bool {
@@ -65,6 +78,7 @@ impl Columns {
         self.label == other.label
             && same(&self.categorical, &other.categorical)
             && same(&self.numeric, &other.numeric)
+            && same(&self.both, &other.both)
             && same(&self.ignored, &other.ignored)
             && self.others == other.others
             && self.offset == other.offset
@@ -74,7 +88,12 @@ impl Columns {
 impl Columns {
     /// The columns that become features.
     pub(crate) fn features(&self) -> Vec<String> {
-        self.categorical.iter().chain(&self.numeric).cloned().collect()
+        self.categorical.iter().chain(&self.numeric).chain(&self.both).cloned().collect()
+    }
+
+    /// The columns that have numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = &String> {
+        self.numeric.iter().chain(&self.both)
     }
 
     /// The scaling of each column of the header. Empty: no column is scaled.
@@ -85,7 +104,7 @@ impl Columns {
         if self.scale.kind == ScaleKind::None {
             return Ok(Vec::new());
         }
-        let of = |name: &String| match self.numeric.contains(name) {
+        let of = |name: &String| match self.numbers().any(|number| number == name) {
             true => self.scale.known(name),
             false => Ok(Scaling::Kept),
         };
@@ -95,15 +114,25 @@ impl Columns {
 
 impl From<&Columns> for ColumnChoice {
     fn from(columns: &Columns) -> ColumnChoice {
-        let Columns { label, categorical, numeric, others, ignored, offset, .. } = columns.clone();
-        ColumnChoice { label, categorical, numeric, ignored, offset, only: !others }
+        let Columns { label, categorical, numeric, both, others, ignored, offset, .. } = columns.clone();
+        ColumnChoice {
+            label,
+            categorical,
+            numeric,
+            both,
+            ignored,
+            offset,
+            only: !others,
+            as_categories: others,
+        }
     }
 }
 
 impl fmt::Display for Columns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "label {:?}", self.label.as_deref().unwrap_or("(none)"))?;
-        for (what, names) in [("categorical", &self.categorical), ("numeric", &self.numeric)] {
+        let of = [("categorical", &self.categorical), ("numeric", &self.numeric), ("both", &self.both)];
+        for (what, names) in of {
             if !names.is_empty() {
                 write!(f, ", {what} {}", names.join(","))?;
             }
@@ -131,6 +160,39 @@ pub enum Role {
     Categorical(ColumnKeys),
     /// The key of the column's numbers, and the key of a missing number.
     Numeric(u64, u64),
+    /// Each value is a feature of value 1, and a number. A text that is no number is a missing one.
+    Both(ColumnKeys, u64, u64),
+}
+
+impl Role {
+    /// The role of a column of numbers.
+    pub(crate) fn numeric(name: &str) -> Role {
+        let keys = ColumnKeys::new(name);
+        Role::Numeric(keys.numeric(), keys.missing())
+    }
+
+    /// The role of a column whose values are numbers and categories.
+    pub(crate) fn both(name: &str) -> Role {
+        let keys = ColumnKeys::new(name);
+        Role::Both(keys, keys.numeric(), keys.missing())
+    }
+
+    /// How many features a cell becomes.
+    pub(crate) fn features(&self) -> usize {
+        match self {
+            Role::Skipped | Role::Label | Role::Offset => 0,
+            Role::Categorical(_) | Role::Numeric(..) => 1,
+            Role::Both(..) => 2,
+        }
+    }
+}
+
+/// The names of the columns, each as often as it has features.
+pub(crate) fn names_of_features<'n>(
+    names: &'n [String],
+    roles: &'n [Role],
+) -> impl Iterator<Item = &'n String> {
+    names.iter().zip(roles).flat_map(|(name, role)| std::iter::repeat_n(name, role.features()))
 }
 
 /// Parses a field of a numeric column. `None`: the number is missing.
@@ -197,7 +259,7 @@ impl Header<'_> {
         if self.roles[at] != Role::Skipped {
             let name = &self.names[at];
             return Err(self.wrong(format!(
-                "column {name:?} is chosen twice; name it once among --label, --offset, --categorical and --numeric"
+                "column {name:?} is chosen twice; name it once among --label, --offset, --categorical, --numeric and --both"
             )));
         }
         self.roles[at] = role;
@@ -206,19 +268,23 @@ impl Header<'_> {
 
     /// Makes features of columns that no flag names: numbers where `is_number` returns true. Returns the names of those
     /// that have none, which stay as they are.
-    fn take(&mut self, free: &[usize], is_number: &dyn Fn(usize) -> bool) -> Result<Vec<String>, ReadError> {
+    fn take(
+        &mut self,
+        free: &[usize],
+        is_number: &dyn Fn(usize) -> bool,
+        as_categories: bool,
+    ) -> Result<Vec<String>, ReadError> {
         let mut nameless = Vec::new();
         for &at in free {
             let name = &self.names[at];
-            if *name == unnamed(at) {
+            if is_index(name, at) {
                 nameless.push(name.clone());
                 continue;
             }
             self.find(name, "the header")?;
-            let keys = ColumnKeys::new(name);
-            self.roles[at] = match is_number(at) {
-                true => Role::Numeric(keys.numeric(), keys.missing()),
-                false => Role::Categorical(keys),
+            self.roles[at] = match is_number(at) && !as_categories {
+                true => Role::numeric(name),
+                false => Role::Categorical(ColumnKeys::new(name)),
             };
         }
         Ok(nameless)
@@ -257,9 +323,12 @@ impl ColumnChoice {
             columns.set(at, Role::Offset)?;
         }
         for name in &self.numeric {
-            let keys = ColumnKeys::new(name);
             let at = columns.find(name, "--numeric")?;
-            columns.set(at, Role::Numeric(keys.numeric(), keys.missing()))?;
+            columns.set(at, Role::numeric(name))?;
+        }
+        for name in &self.both {
+            let at = columns.find(name, "--both")?;
+            columns.set(at, Role::both(name))?;
         }
         for name in &self.categorical {
             let at = columns.find(name, "--categorical")?;
@@ -270,7 +339,7 @@ impl ColumnChoice {
         if self.categorical.is_empty() && !self.only {
             let is_free = |at: &usize| columns.roles[*at] == Role::Skipped && !ignored.contains(at);
             let free: Vec<usize> = (0..header.len()).filter(is_free).collect();
-            nameless = columns.take(&free, is_number)?;
+            nameless = columns.take(&free, is_number, self.as_categories)?;
         }
         let used = |at: &usize| columns.roles[*at] != Role::Skipped && header[*at].contains(['\n', '\r']);
         if let Some(at) = (0..header.len()).find(used) {
@@ -280,7 +349,8 @@ impl ColumnChoice {
         }
         let categorical = columns.named(|role| matches!(role, Role::Categorical(_)));
         let numeric = columns.named(|role| matches!(role, Role::Numeric(..)));
-        if categorical.is_empty() && numeric.is_empty() {
+        let both = columns.named(|role| matches!(role, Role::Both(..)));
+        if categorical.is_empty() && numeric.is_empty() && both.is_empty() {
             return Err(columns.wrong(format!(
                 "no feature columns: the header is {:?}; is the delimiter right (.csv: comma, .tsv: tab, others by --delimiter)?",
                 few(header)
@@ -291,6 +361,7 @@ impl ColumnChoice {
             label,
             categorical,
             numeric,
+            both,
             scale,
             nameless,
             offset: self.offset.clone(),
@@ -321,7 +392,7 @@ impl ColumnChoice {
             None => Ok(names
                 .iter()
                 .position(|name| name == "label")
-                .or((needed && !names.is_empty()).then_some(0))),
+                .or_else(|| (0..names.len()).find(|&at| needed && !is_index(&names[at], at)))),
         }
     }
 }

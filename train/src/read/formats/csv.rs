@@ -164,15 +164,14 @@ pub(crate) fn record(
         }
         match role {
             Role::Skipped => {}
-            Role::Categorical(keys) => {
-                block.keys.push(keys.categorical(field));
-                block.values.push(1.0);
-            }
+            Role::Categorical(keys) => push(block, (keys.categorical(field), 1.0)),
             Role::Numeric(key, missing) => {
                 let number = numeric(field, *key, *missing, scaling.get(at));
-                let (key, value) = number.map_err(|e| wrong(e, header, at))?;
-                block.keys.push(key);
-                block.values.push(value);
+                push(block, number.map_err(|e| wrong(e, header, at))?);
+            }
+            Role::Both(keys, key, missing) => {
+                push(block, (keys.categorical(field), 1.0));
+                push(block, lenient_feature(field, *key, *missing, scaling.get(at)));
             }
             Role::Offset => base = parse_offset(field).map_err(|e| wrong(e, header, at))?,
             Role::Label => {
@@ -190,6 +189,12 @@ pub(crate) fn record(
     Ok(p)
 }
 
+#[inline(always)]
+fn push(block: &mut Block, (key, value): (u64, f32)) {
+    block.keys.push(key);
+    block.values.push(value);
+}
+
 /// The key and the value of a field that is a number.
 fn numeric(
     field: &[u8],
@@ -203,6 +208,11 @@ fn numeric(
         _ => value,
     };
     if value.is_finite() { Ok((found, value)) } else { Err(SCALED) }
+}
+
+/// The key and the value of a field that is also a category: what is no number is missing.
+pub(crate) fn lenient_feature(field: &[u8], key: u64, missing: u64, scaling: Option<&Scaling>) -> (u64, f32) {
+    numeric(field, key, missing, scaling).unwrap_or((missing, 1.0))
 }
 
 const SCALED: &str = "expected a number that fits f32 when it is scaled (--scale)";

@@ -7,7 +7,7 @@ use crate::read::data::{CsvForm, Data, Format};
 use crate::read::error::{ReadError, shown};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
-use crate::read::formats::columns::{ColumnChoice, Columns, Role};
+use crate::read::formats::columns::{ColumnChoice, Columns, names_of_features};
 use crate::read::formats::criteo::{self, Criteo};
 use crate::read::formats::csv::{self, Records};
 use crate::read::formats::csv_records;
@@ -354,9 +354,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
     }
     let scaling = columns.scaling(&header).map_err(wrong)?;
     data.fields.check(&file, &columns.features())?;
-    let is_feature = |role: &Role| matches!(role, Role::Categorical(_) | Role::Numeric(..));
-    let features = header.iter().zip(&roles).filter(|(_, role)| is_feature(role));
-    let features = features.map(|(name, _)| FieldId::of(name.as_bytes())).collect();
+    let features = names_of_features(&header, &roles).map(|name| FieldId::of(name.as_bytes())).collect();
     let records = Records {
         delimiter,
         intercept: data.intercept,

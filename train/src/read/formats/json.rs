@@ -11,6 +11,7 @@ use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
     ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
 };
+use crate::read::formats::csv::lenient_feature;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::libsvm::Lines;
 use crate::read::formats::repeated_keys::RepeatedKeys;
@@ -82,33 +83,32 @@ impl Json {
         let Lines { intercept, unlabelled, labels } = lines;
         let label = choice.label.clone().unwrap_or_else(|| "label".into());
         let (mut listed, mut fields) = (HashMap::new(), Vec::new());
-        let numeric = choice.numeric.iter().map(|name| {
-            let keys = ColumnKeys::new(name);
-            (name, Role::Numeric(keys.numeric(), keys.missing()))
-        });
+        let numeric = choice.numeric.iter().map(|name| (name, Role::numeric(name)));
+        let both = choice.both.iter().map(|name| (name, Role::both(name)));
         let categorical =
             choice.categorical.iter().map(|name| (name, Role::Categorical(ColumnKeys::new(name))));
         let ignored = choice.ignored.iter().map(|name| (name, Role::Skipped));
         let offset = choice.offset.iter().map(|name| (name, Role::Offset));
-        for (name, role) in categorical.chain(numeric).chain(ignored).chain(offset) {
+        for (name, role) in categorical.chain(numeric).chain(both).chain(ignored).chain(offset) {
             if *name == label || listed.insert(name.clone(), fields.len()).is_some() {
                 return Err(format!(
-                    "column {name:?} is chosen twice; name it once among --label, --offset, --categorical, --numeric and --ignore"
+                    "column {name:?} is chosen twice; name it once among --label, --offset, --categorical, --numeric, --both and --ignore"
                 ));
             }
             let scaling = match role {
-                Role::Numeric(..) => scale.known(name)?,
+                Role::Numeric(..) | Role::Both(..) => scale.known(name)?,
                 _ => Scaling::Kept,
             };
             fields.push(Listed { id: FieldId::of(name.as_bytes()), role, scaling, seen: 0 });
         }
         let others = choice.categorical.is_empty() && !choice.only;
-        let ColumnChoice { categorical, numeric, ignored, offset, .. } = choice.clone();
+        let ColumnChoice { categorical, numeric, both, ignored, offset, .. } = choice.clone();
         let label_name = Some(label.clone());
         let columns = Columns {
             label: label_name,
             categorical,
             numeric,
+            both,
             ignored,
             offset,
             others,
@@ -169,6 +169,12 @@ impl Json {
         Ok(())
     }
 
+    /// Whether a name is inside an object that is left out.
+    fn is_left_out(&self, name: &str) -> bool {
+        let outer = name.match_indices('.').filter_map(|(end, _)| self.listed.get(&name[..end]));
+        outer.into_iter().any(|&at| self.fields[at].role == Role::Skipped)
+    }
+
     /// What the name at this place of a line means.
     fn field(&mut self, name: &str, place: usize) -> Field {
         if let Some((known, field)) = self.remembered.get(place)
@@ -179,7 +185,9 @@ impl Json {
         let field = match self.listed.get(name) {
             Some(&at) => Field::Listed(at),
             None if name == self.label => Field::Label,
-            None if self.others => Field::Other(FieldId::of(name.as_bytes()), ColumnKeys::new(name)),
+            None if self.others && !self.is_left_out(name) => {
+                Field::Other(FieldId::of(name.as_bytes()), ColumnKeys::new(name))
+            }
             None => Field::Skipped,
         };
         match self.remembered.get_mut(place) {
@@ -240,12 +248,13 @@ impl Json {
         }
     }
 
-    /// Calls `each` with the names of a valid line and the texts of their values.
-    pub fn texts(line: &[u8], mut each_text: impl FnMut(&str, &[u8])) {
+    /// Calls `each_text` with the names of a valid line, the texts of their values, and whether these are in a list.
+    pub fn texts(line: &[u8], mut each_text: impl FnMut(&str, &[u8], bool)) {
         // A line that is not valid has been refused before.
         let _ = walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
+            let is_listed = value.is_array();
             each(&value, |text| {
-                each_text(name, text.unwrap_or_default());
+                each_text(name, text.unwrap_or_default(), is_listed);
                 Ok(())
             })
         });
@@ -260,6 +269,13 @@ fn add_text(listed: &Listed, text: Option<&[u8]>, block: &mut Block) -> Result<(
     let (key, value) = match listed.role {
         Role::Skipped | Role::Label | Role::Offset => return Ok(()),
         Role::Categorical(keys) => (keys.categorical(text.unwrap_or_default()), 1.0),
+        Role::Both(keys, key, missing) => {
+            let text = text.unwrap_or_default();
+            let (number, value) = lenient_feature(text, key, missing, Some(&listed.scaling));
+            block.keys.extend([keys.categorical(text), number]);
+            block.values.extend([1.0, value]);
+            return Ok(());
+        }
         Role::Numeric(key, missing) => {
             let number = match text {
                 // As in a CSV file of the same table.

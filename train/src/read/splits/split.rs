@@ -234,6 +234,32 @@ impl FileFingerprint {
     }
 }
 
+/// The files of data as they were before the first of several passes.
+#[derive(Clone, Debug, Default)]
+pub struct UnchangedFiles(Vec<(String, FileFingerprint)>);
+
+impl UnchangedFiles {
+    /// The files of `data` as they are now. Of one pass, and of data in memory, nothing is compared.
+    ///
+    /// # Errors
+    /// A file cannot be read, or only once.
+    pub fn of(data: &Data, passes: u32) -> Result<UnchangedFiles, ReadError> {
+        if passes < 2 || data.source.is_some() {
+            return Ok(UnchangedFiles::default());
+        }
+        let file = |path: &String| Ok((path.clone(), FileFingerprint::of(path)?));
+        data.files.iter().map(file).collect::<Result<_, _>>().map(UnchangedFiles)
+    }
+
+    /// Checks that no file has changed.
+    ///
+    /// # Errors
+    /// A file is gone, or has changed.
+    pub fn check(&self) -> Result<(), ReadError> {
+        self.0.iter().try_for_each(|(path, before)| before.check(path))
+    }
+}
+
 /// A checksum of the version of an object, which all machines see alike.
 fn print(version: &FileVersion) -> u64 {
     match version {

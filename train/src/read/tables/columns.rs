@@ -51,18 +51,20 @@ pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String
             "column {name:?} has type {of}; strings, integers, floats, decimals, booleans, dates, times, and lists of \
              these can be read: cast it, or leave it out (--ignore {name})"
         )),
-        Role::Categorical(_) if one.is_floating() => Err(format!(
+        Role::Categorical(_) | Role::Both(..) if one.is_floating() => Err(format!(
             "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
         )),
-        Role::Numeric(..) | Role::Offset | Role::Label if is_list || is_time => Err(format!(
-            "column {name:?} has type {of}: it can only be categorical; as a number, or as the label, it must be cast"
-        )),
+        Role::Numeric(..) | Role::Both(..) | Role::Offset | Role::Label if is_list || is_time => {
+            Err(format!(
+                "column {name:?} has type {of}: it can only be categorical; as a number, or as the label, it must be cast"
+            ))
+        }
         _ => Ok(()),
     }
 }
 
 /// The type of the elements of a list.
-fn element(of: &DataType) -> Option<&DataType> {
+pub(crate) fn element(of: &DataType) -> Option<&DataType> {
     match of {
         DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
             Some(field.data_type())
@@ -124,7 +126,7 @@ impl Column {
         let keys = match *role {
             Role::Skipped => return Ok(None),
             Role::Label | Role::Offset | Role::Numeric(..) => None,
-            Role::Categorical(keys) => Some(keys),
+            Role::Categorical(keys) | Role::Both(keys, ..) => Some(keys),
         };
         let mut column =
             Column { at, cells: Cells::of(array), keys, role: *role, of_texts: Vec::new(), lists: None };
@@ -189,23 +191,55 @@ impl Column {
         labels: Labels,
         new: &mut NewRows<'_>,
     ) -> Result<(), ReadError> {
-        let (at, cells) = (self.at, &self.cells);
-        let Some(keys) = self.keys else {
-            if self.role == Role::Offset {
-                return numbers(cells, rows, &mut |row, cell| match cell {
-                    Cell::Number(number) => new.offset(row, number),
-                    Cell::Text(text) => new.offset_of_text(row, text),
-                });
-            }
-            if self.role == Role::Label {
+        let Some(keys) = self.keys else { return self.fill_others(rows, labels, new) };
+        self.fill_categories(rows.clone(), keys, new)?;
+        if !matches!(self.role, Role::Both(..)) {
+            return Ok(());
+        }
+        if self.cells.array.data_type().is_integer() {
+            return self.fill_numbers(rows, new);
+        }
+        let at = self.at;
+        // As in a CSV file: true and false are no numbers.
+        texts(&self.cells, rows, FLAGS, &mut |row, text| {
+            new.number_of_text(at, row, text.unwrap_or_default())
+        })
+    }
+
+    fn fill_numbers(&self, rows: Range<usize>, new: &mut NewRows<'_>) -> Result<(), ReadError> {
+        numbers(&self.cells, rows, &mut |row, cell| match cell {
+            Cell::Number(number) => new.number(self.at, row, number),
+            Cell::Text(text) => new.number_of_text(self.at, row, text),
+        })
+    }
+
+    fn fill_others(
+        &self,
+        rows: Range<usize>,
+        labels: Labels,
+        new: &mut NewRows<'_>,
+    ) -> Result<(), ReadError> {
+        let cells = &self.cells;
+        match self.role {
+            Role::Offset => numbers(cells, rows, &mut |row, cell| match cell {
+                Cell::Number(number) => new.offset(row, number),
+                Cell::Text(text) => new.offset_of_text(row, text),
+            }),
+            Role::Label => {
                 let flags = if matches!(labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };
-                return texts(cells, rows, flags, &mut |row, text| new.label(row, text));
+                texts(cells, rows, flags, &mut |row, text| new.label(row, text))
             }
-            return numbers(cells, rows, &mut |row, cell| match cell {
-                Cell::Number(number) => new.number(at, row, number),
-                Cell::Text(text) => new.number_of_text(at, row, text),
-            });
-        };
+            _ => self.fill_numbers(rows, new),
+        }
+    }
+
+    fn fill_categories(
+        &self,
+        rows: Range<usize>,
+        keys: ColumnKeys,
+        new: &mut NewRows<'_>,
+    ) -> Result<(), ReadError> {
+        let (at, cells) = (self.at, &self.cells);
         if let Some(lists) = &self.lists {
             let (begin, missing) = (rows.start, [keys.categorical(b"")]);
             for row in rows {

@@ -4,6 +4,8 @@ use crate::read::block::Block;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{Role, unnamed};
 use crate::read::table_rows::{TableRows, TableSettings};
+#[cfg(feature = "parquet")]
+use crate::read::tables::columns::element;
 use crate::read::tables::columns::{Column, check, has_numbers};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -84,8 +86,8 @@ impl BatchRows {
         Ok(())
     }
 
-    /// Calls `each` with the column's name and the text of every value in the first `most` rows of a record batch. The
-    /// text of a missing value is empty.
+    /// Calls `each` with the column's name, the text of every value in the first `most` rows of a record batch, and
+    /// whether the column has lists. The text of a missing value is empty.
     ///
     /// # Errors
     /// None that the cells can cause.
@@ -94,11 +96,13 @@ impl BatchRows {
         &self,
         batch: &RecordBatch,
         most: usize,
-        each: &mut dyn FnMut(&str, &[u8]),
+        each: &mut dyn FnMut(&str, &[u8], bool),
     ) -> Result<(), ReadError> {
         for (place, &at) in self.needed.iter().enumerate() {
             let name = &self.rows.header()[at];
-            Column::texts_of(batch.column(place), most, &mut |text| each(name, text.unwrap_or_default()))?;
+            let (column, is_listed) =
+                (batch.column(place), element(batch.column(place).data_type()).is_some());
+            Column::texts_of(column, most, &mut |text| each(name, text.unwrap_or_default(), is_listed))?;
         }
         Ok(())
     }

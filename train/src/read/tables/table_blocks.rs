@@ -270,11 +270,15 @@ impl BlockPass for TablePass {
     }
 }
 
-/// The texts of the values of each column, for the first rows of the data.
+/// The texts of the values of each column, and whether they are in a list, for the first rows of the data.
 ///
 /// # Errors
 /// As for [`TableBlocks::open`].
-pub(crate) fn texts(data: &Data, rows: u64, mut each: impl FnMut(&str, &[u8])) -> Result<u64, ReadError> {
+pub(crate) fn texts(
+    data: &Data,
+    rows: u64,
+    mut each: impl FnMut(&str, &[u8], bool),
+) -> Result<u64, ReadError> {
     let mut seen = 0;
     for path in &data.files {
         let table = OpenTable::new(data, path, None)?;

@@ -1,0 +1,59 @@
+//! The types of columns that no flag names: what the first rows hold, or what the model knows from which the training
+//! starts. They become values of --numeric and --both, so all that follows sees them as if the user had given them.
+
+use crate::failure::Failure;
+use crate::flags::{DataArgs, ModelName, TrainArgs, TypesName};
+use crate::input;
+use crate::model::reading;
+use crate::model::warm_source::{WarmSource, open_warm_source};
+use gannet::train::{Columns, Data, Reader, Survey, TrainError};
+
+/// Rows that are read to find the types.
+const ROWS_READ: u64 = 10_000;
+
+/// Gives each column its type.
+///
+/// # Errors
+/// The data or the model cannot be read.
+pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
+    let reads_ids = matches!(args.model.model, ModelName::Mf | ModelName::Lda);
+    let DataArgs { files, input, types, follow, .. } = &args.data;
+    if *types == TypesName::Off
+        || follow.grows()
+        || reads_ids
+        || files.is_empty()
+        || !input.categorical.is_empty()
+    {
+        return Ok(());
+    }
+    if let Some(columns) = of_model(args)? {
+        let input = &mut args.data.input;
+        if input.numeric.is_empty() && input.both.is_empty() {
+            (input.numeric, input.both) = (columns.numeric, columns.both);
+        }
+        return Ok(());
+    }
+    let data = input::data(&args.data.files, &args.data.input, true)?;
+    // What is wrong with the data, the training says.
+    let Some(columns) = columns_of(&data) else { return Ok(()) };
+    let survey = Survey::of(&data, Some(ROWS_READ)).map_err(TrainError::from)?;
+    let (numeric, both) = survey.numbers_of(&columns);
+    args.data.input.numeric.extend(numeric);
+    args.data.input.both.extend(both);
+    Ok(())
+}
+
+/// The columns of data that can be read twice.
+fn columns_of(data: &Data) -> Option<Columns> {
+    data.must_be_files("").ok()?;
+    Reader::look(data).ok()??.columns
+}
+
+/// The columns of the model from which the training starts.
+fn of_model(args: &TrainArgs) -> Result<Option<Columns>, Failure> {
+    let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
+    match open_warm_source(folder)? {
+        WarmSource::Model(checkpoint) => Ok(reading::reading(&checkpoint, folder)?.columns),
+        WarmSource::Job(_) => Ok(None),
+    }
+}
