@@ -179,6 +179,8 @@ fn columns_became_categories_without_a_word() {
         assert!(done.err.contains(expected), "{expected}: {done:?}");
     }
     assert!(!done.err.contains("--numeric city"), "{done:?}");
+    let done = ok(&format!("train {csv} --model linear --label income"));
+    assert!(done.err.contains("label income; age: number"), "{done:?}");
     let done = ok(&format!("train {csv}"));
     for expected in ["label stays", "age: number", "city: category", "income: number"] {
         assert!(done.err.contains(expected), "{expected}: {done:?}");

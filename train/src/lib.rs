@@ -48,7 +48,7 @@ pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
 pub use read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource, UnchangedFiles};
-pub use read::survey::{ColumnSurvey, ColumnType, Survey};
+pub use read::survey::{ColumnSurvey, ColumnType, Survey, is_in_object};
 pub use read::table_rows::{NewRows, TableRows, TableSettings};
 #[cfg(feature = "arrow")]
 pub use read::tables::record_batches::BatchRows;

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::flags::{DataArgs, ModelName, TrainArgs, TypesName};
 use crate::input;
+use crate::model::labels;
 use crate::model::reading;
 use crate::model::warm_source::{WarmSource, open_warm_source};
 use gannet::train::{Columns, Data, Reader, Survey, TrainError};
@@ -33,7 +34,8 @@ pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let data = input::data(&args.data.files, &args.data.input, true)?;
+    let mut data = input::data(&args.data.files, &args.data.input, true)?;
+    data.labels = labels::labels(&args.model, &args.data.input, data.labels)?;
     // What is wrong with the data, the training says.
     let Some(columns) = columns_of(&data) else { return Ok(()) };
     let survey = Survey::of(&data, Some(ROWS_READ)).map_err(TrainError::from)?;

@@ -5,8 +5,10 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, InputArgs};
 use crate::input;
 use crate::model::warm_start;
-use crate::report::words::{NAMES_SHOWN, first_few};
-use gannet::train::{Columns, Data, DetectedFile, Format, ReadError, Reader, ScaleKind, Survey, TrainError};
+use crate::report::words::{NAMES_SHOWN, counted, first_few};
+use gannet::train::{
+    Columns, Data, DetectedFile, Format, ReadError, Reader, ScaleKind, Survey, TrainError, is_in_object,
+};
 use std::path::Path;
 
 /// Lines that are read to find columns that look numeric.
@@ -159,6 +161,9 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
         "gannet: columns: label {label}; {}",
         first_few(numbers.chain(both).chain(categories).collect(), "; ")
     );
+    if columns.others && survey.lines.0 > 0 {
+        tell_unseen(columns, &survey);
+    }
     if let Some(first) = columns.nameless.first() {
         notice!(
             "gannet: left out, because it has no name: {}; such a column is mostly the index that pandas writes; to \
@@ -177,4 +182,18 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
         );
     }
     Ok(())
+}
+
+/// Names the columns that flags name and that no line has so far: they may be spelt wrong.
+fn tell_unseen(columns: &Columns, survey: &Survey) {
+    let has = |name: &str| survey.columns.iter().any(|column| is_in_object(&column.name, name));
+    let named = columns.categorical.iter().chain(columns.numbers()).chain(&columns.ignored);
+    let unseen: Vec<String> = named.filter(|name| !has(name)).cloned().collect();
+    if !unseen.is_empty() {
+        notice!(
+            "gannet: the first {} have no {}, which flags name: is it spelt right?",
+            counted(survey.lines.0, "line", "lines"),
+            first_few(unseen, ", ")
+        );
+    }
 }

@@ -153,6 +153,7 @@ const READING: &[&str] = &[
     "--positive",
     "--skip-bad-lines",
     "--no-intercept",
+    "--intercept-start",
 ];
 
 /// Flags that only processes of a job have.

@@ -102,7 +102,7 @@ impl ColumnSurvey {
 }
 
 /// Whether a column is this one, or in the object of this name.
-fn is_in(name: &str, outer: &str) -> bool {
+pub fn is_in_object(name: &str, outer: &str) -> bool {
     name.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
@@ -216,7 +216,7 @@ impl Survey {
         let is_named = |name: &String| {
             columns.label.as_ref() == Some(name)
                 || columns.offset.as_ref() == Some(name)
-                || columns.ignored.iter().any(|ignored| is_in(name, ignored))
+                || columns.ignored.iter().any(|ignored| is_in_object(name, ignored))
                 || columns.numbers().any(|number| number == name)
         };
         let is_free = |column: &&ColumnSurvey| match columns.others {

@@ -455,6 +455,9 @@ fn json_lines_of_vw_have_the_examples_of_its_text() {
     for (line, words) in [
         ("{\"_label\": 2}", "which is not 0, 1 or -1"),
         ("{\"_label\": {\"Label\": 1, \"Cost\": 2}}", "Label, Weight and Initial"),
+        ("{\"_label\": {\"Label\": 1, \"label\": 0}}", "not a second one"),
+        ("{\"_labelIndex\": 1, \"_label_Action\": 1, \"_label\": 1}", "contextual bandits"),
+        ("{\"_label\": 1, \"_multi\": [{\"a\": 1}]}", "\"_multi\""),
         ("{\"_label\": {\"Label\": 1, \"Weight\": -2}}", "an importance that is not negative"),
         ("{\"_label\": 1, \"a\": [[1]]}", "numbers or texts in the list \"a\""),
         ("{\"_label\": 1, \"a\": 1e99}", "a finite number that fits f32, in \"a\""),

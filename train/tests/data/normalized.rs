@@ -246,7 +246,9 @@ fn examples_that_come_slowly_are_not_waited_for() {
 fn of_columns(unit: f32, asks: SurveyQuestions) -> (Normalize, Block) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.csv");
-    let line = |i: u32| format!("{},{},{}\n", u32::from(i.is_multiple_of(40)), SKEWED[i as usize % 8] * unit, i % 100);
+    let line = |i: u32| {
+        format!("{},{},{}\n", u32::from(i.is_multiple_of(40)), SKEWED[i as usize % 8] * unit, i % 100)
+    };
     std::fs::write(&path, "label,skewed,even\n".to_owned() + &(0..800).map(line).collect::<String>())
         .unwrap();
     let numeric = ["skewed", "even"].map(String::from).to_vec();

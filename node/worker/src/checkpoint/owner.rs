@@ -76,15 +76,20 @@ pub(crate) fn must_be_alone(
     birth: u64,
     tables: &[CutTableV1],
 ) -> Result<(), WorkerError> {
-    let Some(other) = directory.newest_beside(own.number)? else { return Ok(()) };
+    // The checkpoint is there. Who cannot look for another one keeps it.
+    let Ok(Some(other)) = directory.newest_beside(own.number) else { return Ok(()) };
     let path = directory.folder(other.number);
     let is_theirs = other.must_be_of(&own.run, &path).map_err(WorkerError::from);
     let is_theirs = is_theirs
         .and_then(|()| must_be_their_run(directory, Some(&other), birth, (tables, Some(own.number))));
     // One that cannot be used may be that of a run which was undone.
-    if is_theirs.is_ok() || directory.chain(other.number).is_err() {
-        return Ok(());
+    match is_theirs {
+        Err(WorkerError::CheckpointDir(error))
+            if !error.is_system() && directory.chain(other.number).is_ok() =>
+        {
+            directory.withdraw(own.number)?;
+            Err(error.into())
+        }
+        _ => Ok(()),
     }
-    directory.withdraw(own.number)?;
-    is_theirs
 }

@@ -42,7 +42,17 @@ impl Source {
     /// The first bytes cannot be read or are not text, or the name says that the file is packed and it is not.
     pub fn new(file: String, stream: Stream, stop: &StopFlag) -> Result<Source, ReadError> {
         let bytes = Decompressed::new(&file, stream, stop)?;
-        Ok(Source {
+        Ok(Source::of(file, bytes, false, stop))
+    }
+
+    /// The lines of a stream that begins in the middle of a plain file. Its first bytes are those of any line: they say
+    /// nothing of a packing, and no mark is left out.
+    pub fn within(file: String, stream: Stream, stop: &StopFlag) -> Source {
+        Source::of(file, Decompressed::Plain(stream), true, stop)
+    }
+
+    fn of(file: String, bytes: Decompressed, begun: bool, stop: &StopFlag) -> Source {
+        Source {
             file,
             bytes,
             stop: stop.clone(),
@@ -52,11 +62,11 @@ impl Source {
             filled: 0,
             unpacked: 0,
             line: 0,
-            begun: false,
+            begun,
             done: false,
             ended: false,
             csv: None,
-        })
+        }
     }
 
     /// The file's name for messages.

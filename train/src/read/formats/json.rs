@@ -221,7 +221,12 @@ impl Json {
                 Ok(())
             }
             Field::Listed(at) => {
-                self.fields[at].seen = self.line;
+                let is_again = std::mem::replace(&mut self.fields[at].seen, self.line) == self.line;
+                if is_again
+                    && matches!(self.fields[at].role, Role::Numeric(..) | Role::Both(..) | Role::Offset)
+                {
+                    return Err(in_column("expected one number, not a second one".into()));
+                }
                 let listed = &self.fields[at];
                 if listed.role == Role::Skipped {
                     return Ok(());

@@ -54,6 +54,10 @@ impl VwJson {
         let nameless = FieldId::of(b"");
         walk_object(line, &mut |name, value| match name {
             "_label" => head.take(&value, labels),
+            _ if name.starts_with("_label") || OF_SEVERAL.contains(&name) => Err(format!(
+                "expected one label, in \"_label\"; examples of several (contextual bandits, ccb, slates) are not \
+                 learned; found {name:?}"
+            )),
             _ => self.add(nameless, name, &value, JSON_DEPTH_MAX, block),
         })?;
         if head.label.is_none() && !self.lines.unlabelled {
@@ -188,12 +192,18 @@ impl VwHead {
             JsonType::Null => return Ok(()),
             _ => return Err("expected a number or a text in \"_label\"".into()),
         };
+        if self.label.is_some() {
+            return Err("expected one label, not a second one".into());
+        }
         let parsed = labels.parse(text.trim_ascii().as_bytes());
         let wrong = |expected| labels.wrong_in("_label", expected, text.as_bytes(), false);
         self.label = Some(parsed.map_err(wrong)?);
         Ok(())
     }
 }
+
+/// Names of examples that have several labels.
+const OF_SEVERAL: [&str; 4] = ["_multi", "_slot", "_slots", "_outcomes"];
 
 /// Whether a line of JSON is of this format: it has a name `_label`.
 pub(crate) fn is_like(line: &[u8]) -> bool {

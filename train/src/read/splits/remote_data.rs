@@ -233,7 +233,7 @@ pub(crate) fn reader(
     }
     let stream = Stream::over(text, position.read.clone());
     // Lines are counted from the start of the split, because this machine does not have the file.
-    let mut source = Source::new(format!("{name} from byte {} on", start + before), stream, &data.stop)?;
+    let mut source = Source::within(format!("{name} from byte {} on", start + before), stream, &data.stop);
     kind.go_on(&mut source)?;
     Reader::of_text(data, batch, split, position, source, kind.clone()).map(Some)
 }

@@ -157,12 +157,16 @@ impl SplitFile {
         let file =
             DataFile::part(&self.path, start..end, &self.stop).map_err(|source| self.failed(source))?;
         let stream = Stream::over(Box::new(file.take(end - start)), position.read.clone());
+        let is_within = start > 0;
         // Counting the lines before would read the object up to there.
         let (name, start) = match is_url(&self.path) && start > 0 {
             true => (format!("{} from byte {start} on", self.name), 0),
             false => (self.name.clone(), start),
         };
-        let mut source = Source::new(name, stream, &self.stop)?;
+        let mut source = match is_within {
+            true => Source::within(name, stream, &self.stop),
+            false => Source::new(name, stream, &self.stop)?,
+        };
         self.kind.go_on(&mut source)?;
         Ok(Some((source, start)))
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::read::block::Block;
 use crate::read::data::Share;
+use crate::read::formats::columns::ColumnChoice;
 use crate::read::reader::Reader;
 use crate::read::splits::file_data_source::FileDataSource;
 use crate::read::splits::split::FileFingerprint;
@@ -124,4 +125,29 @@ fn a_stop_ends_the_scan_for_quotes() {
     assert!(read.load(Relaxed) >= 5000 - 8);
     stop.store(true, Relaxed);
     assert!(matches!(file.lines(6000..7000, u64::MAX, &read), Err(ReadError::Stopped { .. })));
+}
+
+/// Lines that begin as a packed file does, or with a byte order mark, were read otherwise where a split begins.
+#[test]
+fn a_split_was_read_as_if_a_file_began_there() {
+    let folder = tempfile::tempdir().unwrap();
+    for begin in [&b"\xEF\xBB\xBF"[..], b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\xff\xfe"] {
+        let path = folder.path().join("x.csv").display().to_string();
+        let line = |i: u8| [begin, &[b'a' + i, b',', b'0' + i % 2, b'\n']].concat();
+        let text = [b"a,label\n".to_vec(), (0..9).flat_map(line).collect()].concat();
+        std::fs::write(&path, &text).unwrap();
+        let columns = ColumnChoice { label: Some("label".into()), ..ColumnChoice::default() };
+        let data = Data { columns, ..Data::new(&path) };
+        let whole = examples(Reader::open(&data, 3, Share::ALL).unwrap());
+        assert_eq!(whole.0.len(), 9);
+        let (mut files, position, mut all) = (SplitFiles::default(), ReadPosition::default(), Vec::new());
+        let ends = [0, 30, 45, text.len() as u64];
+        for (index, ends) in (0..).zip(ends.windows(2)) {
+            let split =
+                Split { index, epoch: 0, file: 0, start: ends[0], end: ends[1], from: 0, name: (0, 0) };
+            let reader = Reader::of_split(&data, 3, &split, false, &position, &mut files).unwrap();
+            all.extend(reader.into_iter().flat_map(|reader| examples(reader).0));
+        }
+        assert_eq!(all, whole.0, "{begin:?}");
+    }
 }

@@ -40,6 +40,13 @@ fn forms() -> Vec<Case> {
 
 fn torn() -> Vec<Case> {
     vec![
+        with(
+            "a number twice",
+            "a.jsonl",
+            "{\"label\":1,\"n\":1,\"n\":2}\n",
+            "numeric=n",
+            Error(&[":1: ", "\"n\"", "not a second one"]),
+        ),
         text(
             "two objects on a line",
             "a.jsonl",

@@ -328,7 +328,9 @@ fn a_checkpoint_that_was_published_was_removed_by_its_own_save() {
     worker.push(table, &[7, 8], Write::Gradient, &[1.0, 2.0]).unwrap();
     let kill_now = cluster.borrow().kill_now.clone();
     store.set_faults(move |call| {
-        kill_now.store(call.method == "publish", Relaxed);
+        if call.method == "publish" {
+            kill_now.store(true, Relaxed);
+        }
         None
     });
     let config = WorkerConfig::reader(addrs);
