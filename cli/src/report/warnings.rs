@@ -78,7 +78,6 @@ pub fn warn_of_loss(
 
 /// Advice against a loss that is too high.
 fn less_loss(columns: Option<&Columns>) -> String {
-    let skewed = "numbers that are far apart may be the reason: take their logarithm";
     let large = "numbers that are large or far apart may be the reason: scale them";
     let slowly = "learn more slowly (a lower --alpha)";
     match columns {
@@ -88,7 +87,7 @@ fn less_loss(columns: Option<&Columns>) -> String {
             "{slowly}, or look at the columns: all are read as categories (--numeric names columns of numbers)"
         ),
         Some(columns) if columns.scale.kind == ScaleKind::None && normalize::is_on() => {
-            format!("{skewed} (--scale log), or {slowly}")
+            format!("{slowly}, or check the type of each column")
         }
         Some(columns) if columns.scale.kind == ScaleKind::None => {
             format!("{large} (--scale standard), or {slowly}")

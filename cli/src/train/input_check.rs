@@ -166,7 +166,7 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     }
     if let Some(first) = columns.nameless.first() {
         notice!(
-            "gannet: left out, because it has no name: {}; such a column is mostly the index that pandas writes; to \
+            "gannet: left out, because it has no name of its own: {}; such a column is mostly the index of pandas; to \
              learn from it: --categorical or --numeric {first:?}",
             first_few(columns.nameless.clone(), ", "),
         );

@@ -398,23 +398,16 @@ impl NewRows<'_> {
             Role::Both(_, key, missing) => (key, missing, true),
             _ => panic!("column {column} has no numbers"),
         };
-        if number.is_some_and(|number| !number.is_finite()) {
-            return if is_both { self.number(column, row, None) } else { Err(self.not_finite(column, row)) };
+        let scaling = self.table.scaling.get(column);
+        let scaled = number.filter(|number| number.is_finite());
+        let scaled = scaled.map(|number| scaling.map_or(number, |scaling| scaling.of(number)));
+        let scaled = scaled.filter(|scaled| scaled.is_finite());
+        if number.is_some() && scaled.is_none() && !is_both {
+            return Err(self.not_finite(column, row));
         }
         // The number is behind the category.
         let place = self.place(column, row) + usize::from(is_both);
-        let (found, mut value) = number_feature(number, key, missing);
-        if let Some(scaling) = self.table.scaling.get(column).filter(|_| number.is_some()) {
-            value = scaling.of(value);
-            if !value.is_finite() {
-                return if is_both {
-                    self.number(column, row, None)
-                } else {
-                    Err(self.not_finite(column, row))
-                };
-            }
-        }
-        (self.keys[place], self.values[place]) = (found, value);
+        (self.keys[place], self.values[place]) = number_feature(scaled, key, missing);
         Ok(())
     }
 
@@ -435,7 +428,7 @@ impl NewRows<'_> {
     /// It is not a finite number, and its column is not also categorical.
     ///
     /// # Panics
-    /// The column is not numeric, or there is no such row.
+    /// The column has no numbers, or there is no such row.
     pub fn number_of_text(&mut self, column: usize, row: usize, text: &[u8]) -> Result<(), ReadError> {
         match parse_number(text) {
             Ok(number) => self.number(column, row, number),

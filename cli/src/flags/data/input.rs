@@ -101,7 +101,7 @@ pub struct InputArgs {
     /// Format of the data.
     #[arg(long, value_enum, default_value = "auto")]
     pub format: FormatName,
-    /// CSV: the column of the label. Default: the column `label`, else the first one.
+    /// CSV: the column of the label. Default: the column `label`, else the first with a name.
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
     /// CSV: columns whose values are categories.
@@ -146,7 +146,7 @@ pub struct InputArgs {
     /// As --quadratic, with three letters.
     #[arg(long, value_name = "ABC", value_parser = three_letters, hide_short_help = true)]
     pub cubic: Vec<String>,
-    /// Scale numbers
+    /// Scale numbers.
     ///
     /// Default: auto. standard and minmax read the data once before the training. The model stores the scale.
     #[arg(long, value_enum, value_name = "HOW", default_value = "auto", hide_default_value = true)]

@@ -125,7 +125,9 @@ pub(crate) fn begin_save(folder: &Path, generation: u64) -> Result<(), Checkpoin
 /// have left such a file. It goes if it is whole; one without all its bytes could be the user's, and stays.
 fn free_name(folder: &Path) -> Result<PathBuf, CheckpointError> {
     let prefix = format!("{SAVING}.");
-    for name in names_in_folder(folder)?.iter().filter(|name| name.starts_with(&prefix)) {
+    let is_number = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let is_such = |name: &&String| name.strip_prefix(&prefix).is_some_and(is_number);
+    for name in names_in_folder(folder)?.iter().filter(is_such) {
         let _ = own_files::remove_own(&folder.join(name), &[SAVING_MAGIC]);
     }
     let own = format!("{prefix}{}", std::process::id());

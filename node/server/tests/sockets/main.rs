@@ -10,6 +10,7 @@ mod given_up_saves;
 mod hostile;
 mod impostor;
 mod other_jobs;
+mod saved_folder;
 mod slow_disk;
 mod tcp;
 mod thread_death;
