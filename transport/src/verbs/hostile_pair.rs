@@ -87,8 +87,8 @@ fn connect(verbs: &Verbs, ip: IpAddr) -> VerbsStream {
     stream
 }
 
-/// Checks that the peer echoes what it receives, and that the memory that it registered can be read.
-fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
+/// Waits until the peer has echoed a message. It allows READs before that, and refuses earlier ones as invalid.
+fn exchange(stream: &mut VerbsStream) {
     assert_eq!(stream.send(&[IoSlice::new(b"still here")]).unwrap(), Some(10));
     let (started, mut buffer) = (Instant::now(), [0; 64]);
     while stream.recv(&mut [IoSliceMut::new(&mut buffer)]).unwrap() != Some(10) {
@@ -96,6 +96,11 @@ fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
         std::thread::sleep(PAUSE);
     }
     assert_eq!(&buffer[..10], b"still here");
+}
+
+/// Checks that the peer echoes what it receives, and that the memory that it registered can be read.
+fn still_works(stream: &mut VerbsStream, want: ReadRequest) {
+    exchange(stream);
     let reader = stream.reader().unwrap();
     reader.landing(64).unwrap();
     reader.read(&[want], LIMIT).unwrap();
@@ -117,6 +122,7 @@ fn attack(verbs: &Verbs, server: IpAddr, words: &FolderWords) {
 
     // A READ with a key that no process has registered.
     let mut bad = connect(verbs, server);
+    exchange(&mut bad); // The peer allows READs only now.
     let reader = bad.reader().unwrap();
     reader.landing(64).unwrap();
     let refused =
