@@ -26,13 +26,15 @@ pub struct Failure {
     pub code: u8,
     /// Whether rows of a table are lost, so that no worker of the job can continue.
     pub rows_gone: bool,
+    /// Whether a checkpoint was removed while the command read it.
+    pub pruned: bool,
     message: String,
 }
 
 impl Failure {
     /// A failure with one of the codes above.
     pub fn new(code: u8, message: impl Into<String>) -> Failure {
-        Failure { code, rows_gone: false, message: message.into() }
+        Failure { code, rows_gone: false, pruned: false, message: message.into() }
     }
 
     /// Bad input or a bad flag.
@@ -68,6 +70,7 @@ impl From<WorkerError> for Failure {
         };
         let code = match &error {
             WorkerError::Call(_) | WorkerError::Schema(_) => INPUT,
+            WorkerError::CutFiles(_) => SYSTEM,
             _ => PEER,
         };
         let rows_gone = matches!(error, WorkerError::Forgot { .. } | WorkerError::Gone(_));
@@ -96,7 +99,8 @@ impl From<CheckpointDirError> for Failure {
                 "{error}; name a folder that this process may use, or change who may use this one"
             ));
         }
-        Failure::new(if error.is_system() { SYSTEM } else { INPUT }, error.to_string())
+        let code = if error.is_system() { SYSTEM } else { INPUT };
+        Failure { pruned: error.is_pruned(), ..Failure::new(code, error.to_string()) }
     }
 }
 

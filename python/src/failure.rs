@@ -80,6 +80,7 @@ impl From<WorkerError> for CallFailure {
             WorkerError::Checkpoint(_) => Kind::Input,
             WorkerError::CheckpointDir(error) if error.is_system() => Kind::Machine,
             WorkerError::CheckpointDir(_) => Kind::Input,
+            WorkerError::CutFiles(_) => Kind::Machine,
             WorkerError::Call(_) => Kind::Input,
             WorkerError::Schema(OpenError::Schema(_)) => Kind::Input,
             WorkerError::Schema(_) => Kind::Machine,

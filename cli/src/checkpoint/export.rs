@@ -14,11 +14,29 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::Path;
 
+/// How often another newest checkpoint is exported, because the one before was pruned meanwhile.
+const LOOKS_MAX: u32 = 100;
+
 /// Runs the command.
 pub fn run_export(args: &ExportArgs) -> Result<(), Failure> {
     let directory = open_checkpoints(&args.dir)?;
     let (number, target) = number_and_file(args)?;
-    let chain = chain(&directory, number)?;
+    for _ in 1..LOOKS_MAX {
+        match export(args, &directory, (number, target)) {
+            Err(failure) if failure.pruned && number.is_none() && Target::is_file(target) => {}
+            ended => return ended,
+        }
+    }
+    export(args, &directory, (number, target))
+}
+
+/// Exports the checkpoint with this number, or the newest.
+fn export(
+    args: &ExportArgs,
+    directory: &CheckpointDir,
+    (number, target): (Option<u64>, &Path),
+) -> Result<(), Failure> {
+    let chain = chain(directory, number)?;
     let manifest = newest(&chain)?;
     let Some((_, table)) = manifest.table(&args.table) else {
         let names: Vec<&str> = manifest.tables.iter().map(|table| table.schema.name.as_str()).collect();
@@ -29,7 +47,7 @@ pub fn run_export(args: &ExportArgs) -> Result<(), Failure> {
         )));
     };
     let mut out = Target::open(target)?;
-    let rows = write(args, &directory, (&chain, table), (&mut out, target))?;
+    let rows = write(args, directory, (&chain, table), (&mut out, target))?;
     let is_stdout = out.is_stdout();
     out.end().map_err(failed("writing", target))?;
     let (number, file) = (manifest.number, target.display());

@@ -68,6 +68,11 @@ impl Target {
         matches!(self, Target::Stdout)
     }
 
+    /// Whether what this name stands for is a file that gets its name when it is whole, or will be one.
+    pub fn is_file(path: &Path) -> bool {
+        path != Path::new(STDOUT) && fs::metadata(path).map_or(true, |there| there.is_file())
+    }
+
     /// For bytes in order.
     pub fn writer(&mut self) -> Box<dyn Write + '_> {
         match self {

@@ -126,6 +126,9 @@ pub enum WorkerError {
     /// A checkpoint was given up.
     #[error("{0}")]
     Cut(String),
+    /// A server could not write its files of a checkpoint.
+    #[error("{0}")]
+    CutFiles(String),
 }
 
 impl From<KeysError> for WorkerError {

@@ -31,6 +31,12 @@ pub const WAIT_LOGGED: Duration = Duration::from_secs(2);
 /// The first and the longest pause between attempts to connect.
 pub const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
+/// The worker pauses after a link that stood for less.
+pub const LINK_STANDS: Duration = Duration::from_secs(1);
+
+/// The longest pause after such a link if it has answered a request.
+pub const BACKOFF_ANSWERED: Duration = Duration::from_millis(100);
+
 /// How long one attempt to connect and greet may take.
 pub const ATTEMPT_TIME: Duration = Duration::from_secs(5);
 

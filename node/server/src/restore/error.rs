@@ -54,6 +54,8 @@ pub enum RestoreError {
         table: String,
         /// Why not, and what to do.
         why: String,
+        /// The system failed, for example because the disk is full.
+        system: bool,
     },
     /// A row cannot be restored.
     #[error("{}: {source}{}", file.display(), rows_remedy(.source))]
@@ -107,11 +109,17 @@ pub enum RestoreError {
 }
 
 impl RestoreError {
+    /// Whether the checkpoint was removed while it was read, so that there is a newer one.
+    pub(crate) fn is_pruned(&self) -> bool {
+        matches!(self, RestoreError::Checkpoint(error) if error.is_pruned())
+    }
+
     /// Whether the system failed or has no more memory, so that the checkpoint and the flags may be right.
     pub fn is_system(&self) -> bool {
         match self {
             RestoreError::Io { .. } | RestoreError::Images(_) => true,
             RestoreError::Checkpoint(error) => error.is_system(),
+            RestoreError::Table { system, .. } => *system,
             RestoreError::Rows { source, .. } => matches!(source, RestoreRowsError::Push(_)),
             _ => false,
         }

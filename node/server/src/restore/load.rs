@@ -9,6 +9,7 @@ use crate::tables::identities::IdentityClaim;
 use gannet_core::{
     CLIENTS, Cursor, DATA_PUSHERS, RowBlock, SavedRowFile, ShardSet, Shards, TableCut, TableIdentity,
 };
+use gannet_wire::refusal::Refusal;
 use gannet_wire::share_pushers::AGGREGATE;
 use std::ops::Range;
 
@@ -31,11 +32,8 @@ pub(crate) fn restore_tables(tables: &mut ServerTables, plan: &RestorePlan) -> R
         let table = schema.name.clone();
         let identity = TableIdentity { uid: plan.uid(saved), server: plan.server, servers: plan.servers };
         let claim = IdentityClaim { identity, make_in: tables.home.identities.incarnation() };
-        let failed = |why: String| RestoreError::Table { table: table.clone(), why };
-        let number = tables.open(schema, claim).map_err(|failure| match failure {
-            RequestFailure::Refused(_, why) => failed(why),
-            RequestFailure::Full | RequestFailure::Parked(_) => failed("it cannot be opened".into()),
-        })?;
+        let failed = |why: String| RestoreError::Table { table: table.clone(), why, system: false };
+        let number = tables.open(schema, claim).map_err(|failure| not_opened(&table, failure))?;
         let store = tables.home.identities.store_of(identity);
         let opened = &mut tables.all[number];
         let Some(shards) = &mut opened.shards else { continue };
@@ -48,6 +46,17 @@ pub(crate) fn restore_tables(tables: &mut ServerTables, plan: &RestorePlan) -> R
     Ok(rows)
 }
 
+/// The error for a table that cannot be opened.
+fn not_opened(table: &str, failure: RequestFailure) -> RestoreError {
+    let (why, system) = match failure {
+        RequestFailure::Refused(refusal, why) => {
+            (why, matches!(refusal, Refusal::Images | Refusal::NoSpace | Refusal::Limit))
+        }
+        RequestFailure::Full | RequestFailure::Parked(_) => ("it cannot be opened".into(), true),
+    };
+    RestoreError::Table { table: table.to_owned(), why, system }
+}
+
 /// Opens the shards of this thread of every table in the data folder. They have another history from now on.
 /// Returns the number of their rows.
 pub(crate) fn open_folder(tables: &mut ServerTables, epoch: u64) -> Result<u64, RestoreError> {
@@ -57,13 +66,7 @@ pub(crate) fn open_folder(tables: &mut ServerTables, epoch: u64) -> Result<u64, 
             continue;
         };
         let claim = IdentityClaim { identity: held.identity, make_in: tables.home.identities.incarnation() };
-        let number = tables.open(schema, claim).map_err(|failure| {
-            let why = match failure {
-                RequestFailure::Refused(_, why) => why,
-                RequestFailure::Full | RequestFailure::Parked(_) => "it cannot be opened".into(),
-            };
-            RestoreError::Table { table: table.clone(), why }
-        })?;
+        let number = tables.open(schema, claim).map_err(|failure| not_opened(&table, failure))?;
         if let Some(shards) = &tables.all[number].shards {
             shards.begin_epoch(epoch);
             rows += shards.stats().rows;

@@ -21,6 +21,7 @@ use crate::config::{RestoreSource, ServerConfig};
 use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
 use crate::incarnation::new_incarnation;
+use crate::limits::RESTORE_LOOKS_MAX;
 use crate::places::folder::{PlaceFolder, refuse_without_coordinator};
 use crate::places::own::OwnPlaces;
 use crate::places::states::SavedStates;
@@ -62,8 +63,7 @@ pub(crate) fn open_tables(
     counters: &Arc<ServerCounters>,
 ) -> Result<OpenedTables, ServerError> {
     let home = config.membership.as_ref().map(|membership| membership.place.0);
-    let identities = Arc::new(Identities::new(config.store.clone(), incarnation, home));
-    let new_tables = |thread| {
+    let new_tables = |thread, identities: &Arc<Identities>| {
         let mut tables =
             ServerTables::new(config.store.clone(), identities.clone(), thread, counters.clone());
         tables.scheduler_only = config.scheduler_only;
@@ -76,19 +76,30 @@ pub(crate) fn open_tables(
         }
         tables
     };
-    let threads: Vec<ServerTables> = (0..config.threads as u32).map(new_tables).collect();
     let folder = match &config.membership {
         Some(membership) => PlaceFolder::open(&config.store, membership)?,
         None => refuse_without_coordinator(&config.store).map(|()| None)?,
     };
-    let opened = OpenedTables { threads, states: None, restored: None, folder: folder.map(Arc::new) };
-    match &config.restore {
-        None => {
-            folder::refuse_interrupted(&config.store)?;
-            Ok(opened)
+    let folder = folder.map(Arc::new);
+    let new = || {
+        let identities = Arc::new(Identities::new(config.store.clone(), incarnation, home));
+        let threads = (0..config.threads as u32).map(|thread| new_tables(thread, &identities)).collect();
+        OpenedTables { threads, states: None, restored: None, folder: folder.clone() }
+    };
+    let Some(source) = &config.restore else {
+        folder::refuse_interrupted(&config.store)?;
+        return Ok(new());
+    };
+    // A prune may remove the newest checkpoint while it is read. Then there is a newer one.
+    for _ in 1..RESTORE_LOOKS_MAX {
+        match restore_all(source, config, new()) {
+            Err(ServerError::Restore(error)) if error.is_pruned() && source.number.is_none() => {
+                tracing::info!(%error, "another checkpoint is restored");
+            }
+            restored => return restored,
         }
-        Some(source) => restore_all(source, config, opened),
     }
+    restore_all(source, config, new())
 }
 
 /// Restores the tables of all threads, each in a thread of its own.

@@ -9,6 +9,7 @@ use gannet_transport::{Event, Head, Link, Listener, Net, NoOwner};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::sync::WaitsFrame;
 use gannet_wire::messages::control::{WaitsV2, seal_as};
+use gannet_wire::{SyncConfig, SyncMode};
 use gannet_worker::limits::REPORTS_STAND;
 use gannet_worker::{OneSided, Worker, WorkerConfig, WorkerError};
 use model::{schema, start};
@@ -36,6 +37,8 @@ enum Breaks {
     Nothing,
     /// It ends the connection at the first request behind the greeting.
     Closes,
+    /// It ends the connection at the request after so many behind the greeting.
+    ClosesAfter(u32),
     /// It answers that request with rows that nobody asked for.
     Nonsense,
     /// It opens tables and answers what concerns the link. It ends the connection at a push.
@@ -56,6 +59,8 @@ struct Relayed {
     worker: Link<SimStream>,
     server: Link<SimStream>,
     threads: u32,
+    /// Requests behind the greeting.
+    requests: u32,
     /// When a push came, its id, and when the last report of a wait was sent.
     waits: Option<(Duration, u64, Duration)>,
 }
@@ -80,9 +85,11 @@ impl Relayed {
     fn turn(&mut self, breaks: Breaks, now: Duration) -> Option<()> {
         for (head, payload) in frames(&mut self.worker)? {
             let is_work = head.kind == PUSH || head.kind == IDENTIFY && breaks == Breaks::OtherThreads;
+            self.requests += u32::from(head.kind != HELLO);
             match (head.kind, breaks) {
                 (HELLO, _) | (_, Breaks::Nothing) => self.server.transmit().send_copy(head, &payload).ok()?,
                 (_, Breaks::Closes) => return None,
+                (_, Breaks::ClosesAfter(count)) if self.requests > count => return None,
                 (_, Breaks::Nonsense) => {
                     self.worker.transmit().send_copy(Head::new(ROWS, 0, 1, [0; 4]), &[0; 64]).ok()?;
                 }
@@ -145,6 +152,7 @@ fn relay(sim: &Sim, to: &str) -> (String, Rc<Cell<Breaks>>, Rc<Cell<u32>>) {
                 worker: Link::new(stream),
                 server,
                 threads: 2 + count.get() % 2,
+                requests: 0,
                 waits: None,
             });
         }
@@ -219,6 +227,30 @@ fn so_did_one_that_answers_whatever_is_no_work() {
         });
         is_lost(end, &addr);
     }
+}
+
+/// Once, a worker that joined behind a lost link joined again on the next link, and that one was lost, too.
+#[test]
+fn so_did_one_that_answers_two_requests_of_each_connection() {
+    let sim = Sim::new(1, Faults { delay_max: Duration::from_millis(5), ..Faults::none() });
+    let (_, server) = start(&sim, "sim:0", &Store::memory(), 1);
+    let (addr, mode, came) = relay(&sim, &server);
+    let to = addr.clone();
+    let joined = Rc::new(Cell::new(0));
+    let count = joined.clone();
+    let end = ended(&sim, move |sim| {
+        let mut worker = Worker::connect(sim, config(&to))?;
+        let table = worker.open_table(&schema("t", 1, 4))?;
+        mode.set(Breaks::ClosesAfter(2));
+        let worker_timeout = Duration::from_secs(30);
+        let sync = SyncConfig { rank: 0, workers: 1, mode: SyncMode::Ssp(8), worker_timeout, strict: false };
+        worker.join(table, sync)?;
+        count.set(count.get() + 1);
+        worker.push(table, &[1, 2, 3], Write::Gradient, &[1.0; 3])
+    });
+    is_lost(end, &addr);
+    assert_eq!(joined.get(), 1, "the answer to the join came behind a new link");
+    assert!(came.get() < 20, "{} connections", came.get());
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn identify<N: Net>(
     };
     let answers = worker
         .ask(&ControlRequest::with_payload(&IdentifyFrame {}, None, &request), Recipients::Links(fronts))?;
-    let held = answers.iter().map(|ControlReply { link, head, payload: answer }| {
+    let held = answers.iter().map(|ControlReply { link, head, payload: answer, .. }| {
         let peer = &worker.links.peers[*link].name;
         if head.kind == RefusedFrame::KIND {
             return Err(refusal_error(peer, IdentifyFrame::KIND, head, answer));
@@ -243,7 +243,7 @@ fn opened_by<N: Net>(
         return Ok(Err("a server came back with another number of threads".into()));
     }
     let mut all = Vec::new();
-    for ControlReply { link, head, payload: answer } in answers {
+    for ControlReply { link, head, payload: answer, .. } in answers {
         let peer = &worker.links.peers[*link].name;
         match head.kind {
             RefusedFrame::KIND => match refusal_error(peer, OpenTableFrame::KIND, head, answer) {
@@ -317,7 +317,7 @@ fn confirm<N: Net>(
         .ask(&ControlRequest::with_payload(&ConfirmFrame {}, None, &request), Recipients::Links(&links))?;
     let refusal = answers.iter().find(|answer| answer.head.kind == RefusedFrame::KIND);
     // The server has restarted: ask again what it holds.
-    Ok(refusal.map(|ControlReply { link, head, payload }| {
+    Ok(refusal.map(|ControlReply { link, head, payload, .. }| {
         refusal_error(&worker.links.peers[*link].name, ConfirmFrame::KIND, head, payload).to_string()
     }))
 }

@@ -5,7 +5,7 @@ use crate::error::WorkerError;
 use crate::links::control::{links_of, post_requests};
 use crate::links::read_paths::request_read_path;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
-use crate::requests::in_flight::{ControlInFlight, RequestWork};
+use crate::requests::in_flight::{ControlInFlight, LinkAnswer, RequestWork};
 use crate::requests::names::TableId;
 use crate::tables::plan::ShardCount;
 use crate::tables::table::WorkerTable;
@@ -158,7 +158,7 @@ impl<N: Net> Worker<N> {
             loop {
                 let scan = ScanFrame { table: 0, most: part_keys(floats) as u32, shard, from };
                 let answers = self.ask(&ControlRequest::about(table, &scan), Recipients::Owner(shard))?;
-                let Some(ControlReply { link, head, payload }) = answers.first() else { break };
+                let Some(ControlReply { link, head, payload, .. }) = answers.first() else { break };
                 let peer = || self.links.peers[*link].name.clone();
                 let nonsense = |what: String| WorkerError::Protocol { peer: peer(), what };
                 let answer = ScannedFrame::decode(head).map_err(|error| nonsense(error.to_string()))?;
@@ -245,7 +245,8 @@ impl<N: Net> Worker<N> {
                 let answers = links.into_iter().zip(control.answers);
                 return Ok(answers
                     .filter_map(|(link, answer)| {
-                        answer.map(|(head, payload)| ControlReply { link, head, payload })
+                        let LinkAnswer { head, payload, epoch } = answer?;
+                        Some(ControlReply { link, head, payload, epoch })
                     })
                     .collect());
             }
@@ -309,19 +310,19 @@ pub(crate) fn status_parts<N: Net>(
     answers.iter().map(part).collect()
 }
 
-/// Asks every thread of every server over the present links. If a link is made again meanwhile, it asks all again.
+/// Asks every thread of every server over the present links. If a link is lost after its answer, it asks all again.
 pub(crate) fn ask_of_links<N: Net>(
     worker: &mut Worker<N>,
     ask: &ControlRequest<'_>,
 ) -> Result<Vec<ControlReply>, WorkerError> {
     loop {
-        let epochs = |worker: &Worker<N>| {
-            worker.links.wanted().map(|link| worker.links.peers[link].session.epoch).collect()
-        };
-        let (layout, before): (u64, Vec<u64>) = (worker.links.layout, epochs(worker));
+        let layout = worker.links.layout;
         let answers = worker.ask(ask, Recipients::All)?;
-        let linked = worker.links.wanted().all(|link| worker.links.peers[link].link.is_some());
-        if linked && worker.links.layout == layout && before == epochs(worker) {
+        let stands = |answer: &ControlReply| {
+            let peer = &worker.links.peers[answer.link];
+            peer.link.is_some() && peer.session.epoch == answer.epoch
+        };
+        if worker.links.layout == layout && answers.iter().all(stands) {
             return Ok(answers);
         }
     }

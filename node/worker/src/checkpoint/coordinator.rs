@@ -353,7 +353,7 @@ fn wait_for_files<N: Net>(
                 CutReplyV1::Written { files: own } => files.extend(own),
                 CutReplyV1::Writing { bytes, .. } => (writing, all_bytes) = (true, all_bytes + bytes),
                 CutReplyV1::Failed { why } => {
-                    return Err(WorkerError::Call(format!(
+                    return Err(WorkerError::CutFiles(format!(
                         "a server could not write its part of the checkpoint: {why}"
                     )));
                 }
@@ -367,7 +367,7 @@ fn wait_for_files<N: Net>(
         if progress != before {
             (before, moved_at) = (progress, net.now());
         } else if net.now().saturating_sub(moved_at) > CUT_STALL {
-            return Err(WorkerError::Call(format!(
+            return Err(WorkerError::CutFiles(format!(
                 "the servers have written nothing of the checkpoint for {} s: look at the disk of the checkpoint folder",
                 CUT_STALL.as_secs()
             )));

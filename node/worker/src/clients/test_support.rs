@@ -58,7 +58,7 @@ impl<N: Net> IncarnationClient<N> {
             return None;
         };
         let number = |head: &gannet_transport::Head| AllocatedFrame::decode(head).unwrap().incarnation;
-        Some(control.answers.iter().flatten().map(|(head, _)| number(head)).collect())
+        Some(control.answers.iter().flatten().map(|answer| number(&answer.head)).collect())
     }
 
     /// The client's number, once it has come.

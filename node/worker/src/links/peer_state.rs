@@ -1,6 +1,6 @@
 //! The parts of a peer's state: its session, its clocks, the health of its link, and the numbers of its keysets.
 
-use crate::limits::{BACKOFF, REPORTS_STAND};
+use crate::limits::{BACKOFF, BACKOFF_ANSWERED, LINK_STANDS, REPORTS_STAND};
 use gannet_wire::limits::KEYSETS_MAX;
 use gannet_wire::messages::control::WaitsV2;
 use std::time::Duration;
@@ -116,8 +116,16 @@ impl PeerHealth {
     pub(crate) fn note_reply(&mut self, now: Duration) {
         (self.good_at, self.heard_at, self.reports, self.wait_logged) = (now, now, None, false);
         self.trouble.clear();
+        self.backoff = match self.refused_for_now || self.stands(now) {
+            true => BACKOFF.0,
+            false => self.backoff.min(BACKOFF_ANSWERED),
+        };
         self.refused_for_now = false;
-        self.backoff = BACKOFF.0;
+    }
+
+    /// The last link was made so long ago that its server does not break every link.
+    pub(crate) fn stands(&self, now: Duration) -> bool {
+        now.saturating_sub(self.linked_at) >= LINK_STANDS
     }
 }
 

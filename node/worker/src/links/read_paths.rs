@@ -119,13 +119,13 @@ pub(crate) fn take_read_path<N: Net>(
     control: &ControlInFlight,
 ) -> Result<(), WorkerError> {
     let peer = &mut links.peers[number];
-    let (Some(link), Some(Some((head, answer)))) = (&mut peer.link, control.answers.first()) else {
+    let (Some(link), Some(Some(answer))) = (&mut peer.link, control.answers.first()) else {
         return Ok(());
     };
     let Some(query) = &mut peer.near.query else { return Ok(()) };
     let nonsense = |what: String| WorkerError::Protocol { peer: peer.name.clone(), what };
     let before = query.replies.shards();
-    query.replies.add(head, answer, link.stream_mut()).map_err(nonsense)?;
+    query.replies.add(&answer.head, &answer.payload, link.stream_mut()).map_err(nonsense)?;
     let (known, all) = (query.replies.shards(), query.shards.len());
     if known == before || known > all {
         return Err(nonsense(format!("{known} of {all} shards, and there were already {before}")));

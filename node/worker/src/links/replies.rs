@@ -5,7 +5,7 @@ use crate::counters::WorkerCounters;
 use crate::error::WorkerError;
 use crate::reads::one_sided::OneSidedReads;
 use crate::requests::ids::Request;
-use crate::requests::in_flight::{InFlight, PullInFlight, RequestWork};
+use crate::requests::in_flight::{InFlight, LinkAnswer, PullInFlight, RequestWork};
 use crate::requests::request_queue::RequestQueue;
 use gannet_transport::Frame;
 use gannet_wire::frames::answer_to;
@@ -114,7 +114,11 @@ pub(crate) fn reply(
                 context.clocks.resize(context.clocks.len().max(table + 1), (0, 0));
                 context.clocks[table] = (tick.clock, left);
             }
-            control.answers[request.chunk as usize] = Some((*head, frame.payload.to_vec()))
+            control.answers[request.chunk as usize] = Some(LinkAnswer {
+                head: *head,
+                payload: frame.payload.to_vec(),
+                epoch: context.session_epoch,
+            })
         }
     }
     Ok((at, ReplyResult::Part(request.index)))

@@ -11,7 +11,7 @@ use crate::links::peer::Peer;
 use crate::links::replies::ReplyResult;
 use crate::links::state::{Arrived, Links};
 use crate::requests::ids::Request;
-use crate::requests::in_flight::{ControlInFlight, RequestWork};
+use crate::requests::in_flight::{ControlInFlight, LinkAnswer, RequestWork};
 use crate::tables::table::Tables;
 use gannet_transport::{Net, Poll};
 use gannet_wire::frames;
@@ -140,12 +140,12 @@ impl<N: Net> Links<N> {
         Ok(())
     }
 
-    /// Ends a link. The worker pauses before the next one if the server refused for now, or if this link was made for
-    /// the waiting requests and answered none of them: otherwise a server that greets and then breaks every request
-    /// would be asked without a pause, and without an end.
+    /// Ends a link. The worker pauses before the next one if the server refused for now, if the link did not stand long,
+    /// or if it was made for the waiting requests and answered none of them. Otherwise the worker would ask a server
+    /// that breaks every link, or every request, without a pause.
     fn end_link(&mut self, number: usize, why: String, refused_for_now: bool, now: Duration) {
         let peer = &mut self.peers[number];
-        let pauses = refused_for_now || peer.health.answered_nothing();
+        let pauses = refused_for_now || peer.health.answered_nothing() || !peer.health.stands(now);
         peer.lose(why, &mut self.flights, &self.counters, now);
         peer.health.refused_for_now = refused_for_now;
         if pauses {
@@ -245,8 +245,9 @@ impl<N: Net> Links<N> {
                 && frames::is_of_opening(control.kind())
             {
                 let refused = RefusedFrame { code: refusal as u16, kind: control.kind() };
-                control.answers[request.chunk as usize] =
-                    Some((refused.encode(0), control::seal(&RefusedV1 { text })));
+                let (head, payload) = (refused.encode(0), control::seal(&RefusedV1 { text }));
+                let epoch = self.peers[number].session.epoch;
+                control.answers[request.chunk as usize] = Some(LinkAnswer { head, payload, epoch });
                 return;
             }
             flight.failed = true;

@@ -54,4 +54,6 @@ pub(crate) struct ControlReply {
     pub(crate) link: usize,
     pub(crate) head: Head,
     pub(crate) payload: Vec<u8>,
+    /// The epoch of the link over which it came.
+    pub(crate) epoch: u64,
 }

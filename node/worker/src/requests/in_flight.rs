@@ -235,9 +235,18 @@ pub(crate) struct ControlInFlight {
     pub(crate) table: Option<usize>,
     pub(crate) payloads: Vec<Vec<u8>>,
     /// Answers by part.
-    pub(crate) answers: Vec<Option<(Head, Vec<u8>)>>,
+    pub(crate) answers: Vec<Option<LinkAnswer>>,
     /// A server's threads changed: all links must be requested again.
     pub(crate) again: bool,
+}
+
+/// The answer to a part of a control request.
+#[derive(Clone)]
+pub(crate) struct LinkAnswer {
+    pub(crate) head: Head,
+    pub(crate) payload: Vec<u8>,
+    /// The epoch of the link over which it came.
+    pub(crate) epoch: u64,
 }
 
 impl ControlInFlight {
