@@ -42,6 +42,26 @@ def is_pandas(data: object) -> bool:
     return any(kind.__module__.partition(".")[0] == "pandas" for kind in type(data).__mro__)
 
 
+def is_polars(data: object) -> bool:
+    """Whether this is a DataFrame of polars."""
+    kind = type(data)
+    return kind.__module__.partition(".")[0] == "polars" and kind.__name__ == "DataFrame"
+
+
+class WithoutNullType:
+    """A polars DataFrame whose columns of nulls alone are strings. polars gives a column of the type Null a buffer that
+    Arrow's interface does not have, and other libraries refuse it.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        nulls = [name for name, of in self._frame.schema.items() if str(of) == "Null"]
+        frame = self._frame.cast({name: str for name in nulls}) if nulls else self._frame
+        return frame.__arrow_c_stream__(requested_schema)
+
+
 class WithoutIndex:
     """A pandas DataFrame whose index is no column, as `DataFrame.to_csv(index=False)` leaves it out."""
 

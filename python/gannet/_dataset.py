@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _native
 from ._arguments import whole
 from ._arrays import Keys
-from ._arrow import WithoutIndex, is_pandas
+from ._arrow import WithoutIndex, WithoutNullType, is_pandas, is_polars
 from ._errors import InputError
 
 INTERCEPT_KEY = 2**64 - 1
@@ -227,7 +227,7 @@ class Dataset:
             if skip_bad_lines or format != "auto" or delimiter is not None or header is not True:
                 raise InputError("format, delimiter, header and skip_bad_lines are for files: leave them out")
             # pandas makes a table of all rows for a stream, and a look needs only some.
-            table = WithoutIndex(data) if is_pandas(data) else data
+            table = WithoutIndex(data) if is_pandas(data) else WithoutNullType(data) if is_polars(data) else data
             look = WithoutIndex(data.iloc[:1000]) if is_pandas(data) else None
             self._native = _native.Dataset.of_table(table, look, _type_name(data), reading)
         else:

@@ -89,6 +89,13 @@ def test_frames_of_all_libraries_are_alike(file: Path) -> None:
     )
 
 
+def test_a_column_of_nulls_of_polars_is_read_as_that_of_pyarrow() -> None:
+    frame = {"clicked": [1, 0], "city": ["a", "b"], "note": [None, None]}
+    columns = polars.DataFrame(frame)
+    assert columns.schema["note"] == polars.Null
+    assert blocks(gannet.Dataset(columns)) == blocks(gannet.Dataset(pa.table(frame)))
+
+
 def test_a_reader_gives_one_pass(file: Path) -> None:
     table = pa.table(FRAME)
     want = blocks(gannet.Dataset(file, **CHOICE))

@@ -18,6 +18,8 @@ pub struct WebState {
     pub files: Mutex<HashMap<String, (Vec<u8>, String)>>,
     /// It ignores the header Range.
     pub whole_only: AtomicBool,
+    /// Parts behind the first byte begin so many bytes too early, and their heads say so.
+    pub early: AtomicUsize,
     /// The bytes of a body after which the connection is cut. 0: never.
     pub cut_after: AtomicUsize,
     /// Bodies that were cut.
@@ -88,6 +90,7 @@ impl WebState {
         let (status, part) = match range.filter(|_| !self.whole_only.load(SeqCst)) {
             Some((from, _)) if from >= bytes.len() => ("416 Range Not Satisfiable", 0..0),
             Some((from, to)) => {
+                let from = from.saturating_sub(self.early.load(SeqCst));
                 let part = from..bytes.len().min(to + 1);
                 head += &format!("Content-Range: bytes {from}-{}/{}\r\n", part.end - 1, bytes.len());
                 ("206 Partial Content", part)

@@ -80,6 +80,12 @@ pub(crate) fn facts(answer: &Response) -> ObjectFacts {
     ObjectFacts { bytes, ranges: ranges && bytes.is_some(), version }
 }
 
+/// The first byte of the part that an answer has, if it says so.
+fn first_byte(answer: &Response) -> Option<u64> {
+    let range = answer.headers().get(CONTENT_RANGE)?.to_str().ok()?;
+    range.trim_start().strip_prefix("bytes")?.trim_start().split_once('-')?.0.parse().ok()
+}
+
 pub(crate) async fn look(client: &Client, url: &Url) -> io::Result<ObjectFacts> {
     let answer = get(client, url, Some("bytes=0-0".into())).await?;
     match answer.status() {
@@ -115,6 +121,12 @@ pub(crate) async fn range(
         let now = facts(&answer);
         if now != *then {
             return Err(changed(then, &now));
+        }
+        if let Some(other) = first_byte(&answer).filter(|first| *first != from) {
+            return Err(io::Error::other(format!(
+                "the server was asked for the bytes from {from} on, and says that it sends those from {other} on; \
+                 download the object and name the file"
+            )));
         }
         let before = bytes.len();
         let why = loop {

@@ -29,7 +29,7 @@ impl fmt::Display for BadLine {
 #[non_exhaustive]
 pub enum ReadError {
     /// The file is missing, unreadable, or failed while being read.
-    #[error("{file}: cannot read: {source}; check the path and its permissions")]
+    #[error("{file}: cannot read: {source}; {}", path_remedy(.file))]
     Io {
         /// The file.
         file: String,
@@ -166,7 +166,7 @@ pub enum ReadError {
     },
     /// The file has no examples.
     #[error(
-        "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows"
+        "{file}: no examples in it; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows, a table rows"
     )]
     Empty {
         /// The file, or a name for all files.
@@ -213,7 +213,7 @@ pub enum ReadError {
         line: u64,
     },
     /// A file of a table is damaged.
-    #[error("{file}: {part} cannot be read: {why}; fetch or write the file again")]
+    #[error("{file}: {part} cannot be read: {why}; {}", table_remedy(.why))]
     Table {
         /// The file.
         file: String,
@@ -374,6 +374,26 @@ impl ReadError {
             true => ReadError::Object { url: file.to_owned(), source },
             false => ReadError::Io { file: shown_name(file).to_owned(), source },
         }
+    }
+}
+
+/// What to do about a file that cannot be opened or read.
+fn path_remedy(file: &str) -> &'static str {
+    match file.contains("://") {
+        true => "URLs that can be read begin with s3://, gs://, az://, http:// or https://, in small letters",
+        false => "check the path and its permissions",
+    }
+}
+
+/// What to do about a file of a table for which the decoder gives this reason.
+fn table_remedy(why: &str) -> &'static str {
+    let why = why.to_ascii_lowercase();
+    if why.contains("encrypt") {
+        return "decrypt it: gannet has no keys for it";
+    }
+    match why.contains("disabled feature") {
+        true => "write it with zstd, snappy, gzip, lz4 or no compression",
+        false => "fetch or write the file again",
     }
 }
 

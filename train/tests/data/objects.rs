@@ -105,6 +105,16 @@ fn an_answer_that_is_cut_without_a_version_ends_by_name() {
     assert!(error.contains("/a.svm: cannot read: ") && error.contains("download the object"), "{error}");
 }
 
+/// Lines of a part that nobody had asked for were trained twice, and others never.
+#[test]
+fn a_part_that_begins_elsewhere_is_refused_by_name() {
+    let server = WebServer::start();
+    let url = server.put("a.svm", lines(2 << 20).as_bytes(), "1");
+    server.state.early.store(7, SeqCst);
+    let error = read(&[url]).unwrap_err();
+    assert!(error.contains("/a.svm: ") && error.contains("and says that it sends those from"), "{error}");
+}
+
 /// Parts of two versions became one file.
 #[test]
 fn an_object_that_changes_while_it_is_read_is_refused_by_name() {

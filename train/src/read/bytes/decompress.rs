@@ -35,6 +35,7 @@ const TABLES: &str = if cfg!(feature = "parquet") {
 } else {
     "this gannet was built without Parquet: `cargo install --locked --path cli` builds one that reads it"
 };
+const UNPACK: &str = "packed as a whole it cannot be read: unpack it";
 const REPACK: &str = "unpack it, or pack it with gzip or zstd";
 
 /// Whether a file with these first bytes is packed, and so can be read from its beginning only.
@@ -68,6 +69,16 @@ impl Decompressed {
         } else {
             Decompressed::Plain(stream)
         })
+    }
+
+    /// The error if the unpacked bytes begin a table in a binary file.
+    pub fn table_inside(&self, file: &str, head: &[u8]) -> Option<ReadError> {
+        if matches!(self, Decompressed::Plain(_)) {
+            return None;
+        }
+        let mut tables = UNREADABLE.iter().filter(|(_, _, remedy)| *remedy == TABLES);
+        let (_, what, _) = tables.find(|(first, ..)| head.starts_with(first))?;
+        Some(ReadError::NotText { file: file.to_owned(), what, remedy: UNPACK })
     }
 
     /// The error of a failed read, after `bytes` unpacked bytes.

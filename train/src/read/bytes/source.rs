@@ -148,6 +148,11 @@ impl Source {
                 break;
             }
             self.filled += n;
+            if !self.begun
+                && let Some(error) = self.bytes.table_inside(&self.file, &self.buffer[..self.filled])
+            {
+                return Err(error);
+            }
             let fresh = &self.buffer[searched..self.filled];
             let first = match csv {
                 Some(mut csv) => csv.first_end(fresh).map(|end| end - 1),

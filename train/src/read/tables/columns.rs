@@ -7,6 +7,7 @@ use crate::read::formats::columns::Role;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::text_key::ColumnKeys;
 use crate::read::table_rows::NewRows;
+use crate::read::tables::cells::{Cell, Cells, TakeNumber, TakeText, visit};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowTemporalType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
@@ -15,7 +16,7 @@ use arrow_array::types::{
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayAccessor, ArrayRef, PrimitiveArray};
+use arrow_array::{Array, ArrayRef, PrimitiveArray};
 use arrow_schema::{DataType, TimeUnit};
 use std::fmt::{Display, Write as _};
 use std::ops::Range;
@@ -51,6 +52,10 @@ pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String
             "column {name:?} has type {of}; strings, integers, floats, decimals, booleans, dates, times, and lists of \
              these can be read: cast it, or leave it out (--ignore {name})"
         )),
+        Role::Categorical(_) | Role::Both(..) if one.is_floating() && is_list => Err(format!(
+            "column {name:?} has type {of}: categories are integers or strings; cast it, give each element a column, or \
+             leave it out (--ignore {name})"
+        )),
         Role::Categorical(_) | Role::Both(..) if one.is_floating() => Err(format!(
             "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
         )),
@@ -85,36 +90,6 @@ pub(crate) struct Column {
     of_texts: Vec<u64>,
     /// Of a list: the keys of each row's elements. `None`: the row is null.
     lists: Option<Vec<Option<Range<usize>>>>,
-}
-
-/// The cells of a column: those of an array, or those that a dictionary has for the keys of an array.
-struct Cells {
-    array: ArrayRef,
-    /// The array of keys, and for each row the place in the dictionary. The place of a null is any one.
-    packed: Option<(ArrayRef, Vec<usize>)>,
-}
-
-impl Cells {
-    fn of(array: &ArrayRef) -> Cells {
-        let Some(packed) = array.as_any_dictionary_opt() else {
-            return Cells { array: array.clone(), packed: None };
-        };
-        let values = packed.values().clone();
-        // Without values all rows are null.
-        let places = if values.is_empty() { vec![0; packed.len()] } else { packed.normalized_keys() };
-        Cells { array: values, packed: Some((array.clone(), places)) }
-    }
-
-    /// Where the array has the cell of a row. `None`: it is null.
-    #[inline(always)]
-    fn place(&self, row: usize) -> Option<usize> {
-        let place = match &self.packed {
-            None => row,
-            Some((keys, _)) if keys.is_null(row) => return None,
-            Some((_, places)) => places[row],
-        };
-        (!self.array.is_null(place)).then_some(place)
-    }
 }
 
 impl Column {
@@ -290,34 +265,6 @@ fn lists_of(array: &ArrayRef) -> Option<(ArrayRef, Vec<Option<Range<usize>>>)> {
 /// The texts of false and true.
 const FLAGS: [&str; 2] = ["false", "true"];
 
-/// Takes the text of a cell, and the number of its row among those that are visited. `None`: it is null.
-type TakeText<'a> = &'a mut dyn FnMut(usize, Option<&[u8]>) -> Result<(), ReadError>;
-
-/// A cell of a numeric column.
-enum Cell<'a> {
-    /// `None`: it is null.
-    Number(Option<f32>),
-    /// Its text has to be parsed.
-    Text(&'a [u8]),
-}
-
-/// Takes a cell, and the number of its row among those that are visited.
-type TakeNumber<'a> = &'a mut dyn FnMut(usize, Cell<'_>) -> Result<(), ReadError>;
-
-/// Calls `each` with the cell of each of these rows. `array` is that of the cells, with its type.
-fn visit<A: ArrayAccessor>(
-    cells: &Cells,
-    array: A,
-    rows: Range<usize>,
-    mut each: impl FnMut(usize, Option<A::Item>) -> Result<(), ReadError>,
-) -> Result<(), ReadError> {
-    let begin = rows.start;
-    for row in rows {
-        each(row - begin, cells.place(row).map(|place| array.value(place)))?;
-    }
-    Ok(())
-}
-
 /// Runs `$do!(type)` for the array's type of integers.
 macro_rules! with_integers {
     ($of:expr, $do:ident, $otherwise:expr) => {
@@ -420,7 +367,7 @@ fn timestamps(
     }
 }
 
-/// The texts of dates or times. One that the calendar does not have is missing.
+/// The texts of dates or times. One beyond the calendar is infinite, or has its number as text.
 fn moments<T: ArrowTemporalType, M: Display>(
     cells: &Cells,
     rows: Range<usize>,
@@ -432,10 +379,26 @@ where
 {
     let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
     for row in rows {
-        let text = cells.place(row).and_then(|place| moment(array, place)).map(|moment| moment.to_string());
+        let text = cells.place(row).map(|place| match moment(array, place) {
+            Some(moment) => moment.to_string(),
+            None => beyond_calendar(array.value(place).into()),
+        });
         each(row - begin, text.as_deref().map(str::as_bytes))?;
     }
     Ok(())
+}
+
+/// The text of a moment that the calendar does not have. Duckdb and Postgres write infinity as the largest number, and
+/// its opposite as the smallest or the one above it.
+fn beyond_calendar(number: i64) -> String {
+    let largest = [i64::MAX, i32::MAX.into()];
+    if largest.contains(&number) {
+        "infinity".into()
+    } else if largest.iter().any(|&largest| number == -largest || number == -largest - 1) {
+        "-infinity".into()
+    } else {
+        number.to_string()
+    }
 }
 
 /// The number of each cell, or its text where that has to be parsed.

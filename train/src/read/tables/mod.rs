@@ -1,6 +1,7 @@
 //! Examples of Arrow record batches: of files of Parquet and Arrow, and of data frames (the Python package). A row
 //! becomes the example that the same row of a CSV file becomes ([`TableRows`](crate::TableRows)).
 
+mod cells;
 pub(crate) mod columns;
 #[cfg(all(feature = "cloud", feature = "parquet"))]
 mod object_columns;

@@ -1,7 +1,7 @@
 //! Files of Parquet and Arrow. A part is a row group of Parquet, or a record batch of Arrow: splits are made of them.
 
 use crate::limits::TABLE_ROWS;
-use crate::read::bytes::data_file::{self, FileFacts};
+use crate::read::bytes::data_file::{self, FileFacts, shown_name};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
 use crate::read::tables::table_bytes::CountedFile;
@@ -56,6 +56,8 @@ pub(crate) enum TableFormat {
 /// First bytes of a file that tell its format.
 const HEAD_BYTES: u64 = 16;
 const PARQUET: &[u8] = b"PAR1";
+/// A Parquet file whose description is encrypted.
+const ENCRYPTED: &[u8] = b"PARE";
 const ARROW: &[u8] = b"ARROW1\0\0";
 /// An Arrow stream begins with the length of its schema behind this mark.
 const STREAM: &[u8] = b"\xff\xff\xff\xff";
@@ -70,7 +72,11 @@ impl TableFormat {
         let named = |extensions: &[&str]| {
             extensions.iter().any(|extension| path.to_ascii_lowercase().ends_with(extension))
         };
-        if head.starts_with(PARQUET) && (head.get(4) == Some(&0x15) || named(&[".parquet", ".pq", ".parq"])) {
+        let is_named = named(&[".parquet", ".pq", ".parq"]);
+        if head.starts_with(ENCRYPTED) && is_named {
+            return Some(TableFormat::Parquet);
+        }
+        if head.starts_with(PARQUET) && (head.get(4) == Some(&0x15) || is_named) {
             return Some(TableFormat::Parquet);
         }
         if head.starts_with(ARROW) {
@@ -96,6 +102,11 @@ impl TableFile {
     /// The file cannot be read, or is damaged.
     pub(crate) fn open(path: &str, format: TableFormat, stop: &StopFlag) -> Result<TableFile, ReadError> {
         let counted = || CountedFile::open(path, &Arc::default(), stop);
+        if path == "-" {
+            let (what, remedy) =
+                ("no file that can be read in any order", "Parquet and Arrow need one: name it");
+            return Err(ReadError::NotText { file: shown_name(path).into(), what, remedy });
+        }
         let io = |source| ReadError::io(path, source);
         let damaged = |why| ReadError::Table { file: path.to_owned(), part: "its description".into(), why };
         let file = counted().map_err(io)?;

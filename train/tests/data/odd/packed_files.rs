@@ -3,7 +3,7 @@
 use super::run::{Case, Count, Error, Rows, text};
 use std::io::Write;
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(bytes).unwrap();
     packer.finish().unwrap()

@@ -2,7 +2,7 @@
 
 use super::run::{Case, Count, Error, Rows, Want, text, with};
 use arrow_array::builder::{ListBuilder, MapBuilder, StringBuilder};
-use arrow_array::types::Int32Type;
+use arrow_array::types::{Float32Type, Int32Type};
 use arrow_array::*;
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
@@ -177,6 +177,18 @@ fn times() -> Vec<Case> {
             "",
             Rows("1¦x=1969-12-31§1¦x=2026-11-27"),
         ),
+        case(
+            "infinite dates, and one beyond the calendar",
+            column("x", Arc::new(Date32Array::from(vec![i32::MAX, -i32::MAX, 2_000_000_000]))),
+            "",
+            Rows("1¦x=infinity§1¦x=-infinity§1¦x=2000000000"),
+        ),
+        case(
+            "infinite times",
+            column("x", Arc::new(TimestampMicrosecondArray::from(vec![i64::MAX, i64::MIN]))),
+            "",
+            Rows("1¦x=infinity§1¦x=-infinity"),
+        ),
     ]
 }
 
@@ -295,6 +307,12 @@ fn nested() -> Vec<Case> {
             of("x", lists(&[Some(vec![Some(1)])])),
             "numeric=x",
             Error(&["\"x\" has type a list of Int32", "only be categorical"]),
+        ),
+        case(
+            "lists of floats",
+            of("x", Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>([Some([Some(1.5)])]))),
+            "",
+            Error(&["\"x\" has type a list of Float32", "categories are integers or strings", "--ignore x"]),
         ),
         case(
             "a struct",
@@ -442,7 +460,18 @@ fn damage() -> Vec<Case> {
         refused("both magics alone", b"PAR1PAR1".to_vec()),
         refused("both magics and a length", b"PAR1\0\0\0\0PAR1".to_vec()),
         refused("another magic at the end", changed(&|bytes| bytes[length - 4..].copy_from_slice(b"PAR2"))),
-        refused("an encrypted description", changed(&|bytes| bytes[length - 4..].copy_from_slice(b"PARE"))),
+        text(
+            "an encrypted description",
+            "a.parquet",
+            changed(&|bytes| bytes[length - 4..].copy_from_slice(b"PARE")),
+            Error(&["cannot be read", "decrypt it"]),
+        ),
+        text(
+            "Parquet in gzip",
+            "a.parquet.gz",
+            super::packed_files::gzip(&good),
+            Error(&["is a Parquet file; packed as a whole"]),
+        ),
         refused("without its last byte", good[..length - 1].to_vec()),
         refused("the first half", good[..length / 2].to_vec()),
         refused("without its first half", [b"PAR1\x15", &good[length / 2..]].concat()),
@@ -460,7 +489,12 @@ fn damage() -> Vec<Case> {
         refused("bytes behind the end", [&good[..], b"\n"].concat()),
         text("an empty file called .parquet", "a.parquet", "", Error(&["a.parquet"])),
         text("text called .parquet", "a.parquet", "label,x\n1,a\n", Rows("1¦x=a")),
-        text("an encrypted file", "a.parquet", b"PARE\x15\0\0\0\0\0\0\0PARE", Error(&["a.parquet"])),
+        text(
+            "an encrypted file",
+            "a.parquet",
+            b"PARE\x15\0\0\0\0\0\0\0PARE",
+            Error(&["a.parquet", "decrypt it"]),
+        ),
         text("ORC", "a.orc", b"ORC\x0a\x03\x00\x00ORC", Error(&["a.orc"])),
         text("Avro", "a.avro", b"Obj\x01\x04\x16avro.schema", Error(&["a.avro"])),
     ]
