@@ -37,6 +37,7 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
         both: args.both.clone(),
         ignored: args.ignore.clone(),
         offset: args.offset.clone(),
+        importance: args.importance.clone(),
         only: false,
         as_categories: false,
     };

@@ -154,7 +154,7 @@ class Dataset:
             there is a column of labels (`label`, or one called "label"), each row needs one.
         positive: The label that means 1, if labels are two other values. The other value means 0. `True` and `False`
             are the texts `true` and `false` in a table, and `True` and `False` in a file, as pandas writes them.
-        importance: Of a matrix: the importance of each example, numbers (n,) that are not negative.
+        importance: How often each example counts, 0 or more. The name of a column; of a matrix, numbers (n,).
         skip_bad_lines: Of files: how many lines that are not examples a pass may skip. One more is an error.
 
     Raises:
@@ -179,7 +179,7 @@ class Dataset:
         fields: bool = False,
         labels: Optional[str] = "binary",
         positive: Any = None,
-        importance: Optional[ArrayLike] = None,
+        importance: Union[str, ArrayLike, None] = None,
         skip_bad_lines: int = 0,
     ) -> None:
         if labels not in ("binary", "number", None):
@@ -196,6 +196,7 @@ class Dataset:
             "numeric": _names("numeric", numeric),
             "both": _names("both", both),
             "offset": offset,
+            "importance": None if is_matrix else importance,
             "ignore": _names("ignore", ignore),
             "format": format,
             "delimiter": delimiter,
@@ -217,8 +218,10 @@ class Dataset:
                 raise InputError("cross and fields are for data with fields, and a matrix has none: leave them out")
             self._native = _of_matrix(data, label, labels, positive, importance)
             return
-        if importance is not None:
-            raise InputError("importance is for matrices; give it with a scipy matrix, or use a vw file")
+        if importance is not None and not isinstance(importance, str):
+            raise InputError(
+                f"importance is a {type(importance).__name__}; of files and tables the name of a column is wanted"
+            )
         if label is not None and not isinstance(label, str):
             raise InputError(f"label is a {type(label).__name__}; of files and tables the name of a column is wanted")
         if paths is not None:

@@ -88,6 +88,7 @@ class ReadSettings(TypedDict):
     both: list[str]
     ignore: list[str]
     offset: Optional[str]
+    importance: Optional[str]
     format: str
     delimiter: Optional[str]
     header: Optional[list[str]]

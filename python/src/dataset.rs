@@ -22,6 +22,7 @@ pub struct ReadSettings {
     both: Vec<String>,
     ignore: Vec<String>,
     offset: Option<String>,
+    importance: Option<String>,
     format: String,
     delimiter: Option<String>,
     /// The names of the columns if CSV files have no header; empty for 1, 2, 3 and so on.
@@ -69,6 +70,7 @@ impl ReadSettings {
             both: self.both.clone(),
             ignored: self.ignore.clone(),
             offset: self.offset.clone(),
+            importance: self.importance.clone(),
             only: false,
             as_categories: false,
         };
@@ -93,13 +95,14 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
 fn with_parameters(message: &str) -> String {
-    const FLAGS: [(&str, &str); 18] = [
+    const FLAGS: [(&str, &str); 19] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
         ("(--positive)", "(positive=)"),
         ("--skip-bad-lines ", "skip_bad_lines="),
         ("--skip-bad-lines", "skip_bad_lines="),
         ("--offset", "offset="),
+        ("--importance", "importance="),
         ("(--cross)", "(cross=)"),
         ("--no-header", "header=False"),
         ("--columns", "header="),

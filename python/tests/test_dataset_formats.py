@@ -58,17 +58,22 @@ def test_keys_are_those_of_files(tmp_path: Path) -> None:
 
 def test_crosses_fields_and_offsets(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("label,city,hour,start\n1,Kiel,7,0.5\n0,Ulm,8,-1\n")
-    choice: dict[str, Any] = {"cross": ["city*hour"], "offset": "start", "fields": True}
+    path.write_text("label,city,hour,start,often\n1,Kiel,7,0.5,2\n0,Ulm,8,-1,0.25\n")
+    choice: dict[str, Any] = {"cross": ["city*hour"], "offset": "start", "importance": "often", "fields": True}
     (of_file,) = gannet.Dataset(path, **choice).batches(intercept=True)
     (of_table,) = gannet.Dataset(pandas.read_csv(path), **choice).batches(intercept=True)
     for batch in (of_file, of_table):
         assert batch.offsets.tolist() == [0, 4, 8] and batch.bases.tolist() == [0.5, -1.0]
+        assert batch.importances.tolist() == [2.0, 0.25]
         assert batch.keys[1:3].tolist() == [gannet.keys("city", ["Kiel"])[0], gannet.keys("hour", [7])[0]]
         assert batch.fields[:4].tolist() == [0, *map(gannet.field_key, ("city", "hour", "city*hour"))]
     assert of_file.keys.tolist() == of_table.keys.tolist()
     (plain_batch,) = gannet.Dataset(path).batches()
     assert len(plain_batch.fields) == 0 and plain_batch.bases.tolist() == [0.0, 0.0]
+    with pytest.raises(gannet.InputError, match='no column "weight" .named by importance='):
+        gannet.Dataset(path, importance="weight")
+    with pytest.raises(gannet.InputError, match="importance is a list; of files and tables the name of a column"):
+        gannet.Dataset(path, importance=[1, 2])
     with pytest.raises(gannet.InputError, match=r'a cross \(cross=\) has "town"'):
         gannet.Dataset(path, cross=["city*town"])
     with pytest.raises(gannet.InputError, match="cross: .* 2 to 6 are possible"):

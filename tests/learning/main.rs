@@ -4,6 +4,7 @@ mod admission;
 mod cached_data;
 mod crosses;
 mod damping;
+mod importance;
 mod lbfgs;
 mod models;
 mod normalize;

@@ -7,6 +7,8 @@ use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
 use crate::flags::optimizer::{LbfgsArgs, OptimizerArgs};
 use crate::flags::server::{SessionArgs, StoreArgs};
 use clap::Args;
+use gannet::train::ClassWeights;
+use std::fmt;
 use std::path::PathBuf;
 
 /// `gannet train`.
@@ -86,6 +88,16 @@ pub struct DataArgs {
     /// 10,000 examples say how large values are. The model stores that. Default: on; lda needs none.
     #[arg(long, help_heading = "Data", value_enum, value_name = "on|off", hide_short_help = true)]
     pub normalize: Option<NormalizeName>,
+    /// How often the examples of each class count in the training: POS:NEG, such as 10:1, or `balanced`: both alike, by
+    /// the first 10,000 examples (of files, in one process).
+    #[arg(
+        long,
+        help_heading = "Data",
+        value_name = "POS:NEG|balanced",
+        value_parser = ClassWeight::parse,
+        hide_short_help = true
+    )]
+    pub class_weight: Option<ClassWeight>,
     /// Where the intercept starts, for labels of 1 and 0. With --normalize off, and for data with offsets, at 0.
     #[arg(
         long,
@@ -100,6 +112,34 @@ pub struct DataArgs {
     /// Train without an intercept.
     #[arg(long, help_heading = "Model", display_order = 1000)]
     pub no_intercept: bool,
+}
+
+/// `--class-weight`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ClassWeight {
+    /// Both classes count alike.
+    Balanced,
+    /// The weights of the classes.
+    Of(ClassWeights),
+}
+
+impl ClassWeight {
+    /// Reads the flag's value.
+    ///
+    /// # Errors
+    /// It is neither `balanced` nor two numbers.
+    pub fn parse(text: &str) -> Result<ClassWeight, String> {
+        if text == "balanced" { Ok(ClassWeight::Balanced) } else { text.parse().map(ClassWeight::Of) }
+    }
+}
+
+impl fmt::Display for ClassWeight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClassWeight::Balanced => f.write_str("balanced"),
+            ClassWeight::Of(weights) => weights.fmt(f),
+        }
+    }
 }
 
 /// How often and how fast the data is learned.

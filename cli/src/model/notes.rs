@@ -68,8 +68,10 @@ impl Notes<'_> {
         }
         if let Some(columns) = self.columns {
             writer.note("label", columns.label.as_deref().unwrap_or_default());
-            if let Some(offset) = &columns.offset {
-                writer.note("offset", offset);
+            for (name, column) in [("offset", &columns.offset), ("importance", &columns.importance)] {
+                if let Some(column) = column {
+                    writer.note(name, column);
+                }
             }
             writer.note("categorical", &columns.categorical.join("\n"));
             writer.note("numeric", &columns.numeric.join("\n"));

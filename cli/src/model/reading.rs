@@ -47,6 +47,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         both: list("both"),
         ignored: list("ignored"),
         offset: checkpoint.note("offset").map(String::from),
+        importance: checkpoint.note("importance").map(String::from),
         scale: scale(checkpoint),
         others: checkpoint.note("others") == Some("1"),
         nameless: Vec::new(),
@@ -136,7 +137,9 @@ impl DataReading {
         };
         let Some(columns) = &self.columns else {
             let flag = flag.or_else(|| input::scale(flags).map(|_| "--scale".to_owned()));
-            let flag = flag.or_else(|| flags.offset.as_ref().map(|offset| format!("--offset {offset}")));
+            let of_examples = [("--offset", &flags.offset), ("--importance", &flags.importance)];
+            let of_examples = of_examples.iter().find_map(|(flag, name)| Some((flag, name.as_ref()?)));
+            let flag = flag.or_else(|| of_examples.map(|(flag, name)| format!("{flag} {name}")));
             return match flag {
                 Some(flag) => Err(Failure::input(format!(
                     "{flag}: the model in {model} was trained on {}, which has no columns; leave the flag out",
@@ -157,15 +160,18 @@ impl DataReading {
                 flag.unwrap_or_default()
             )));
         }
-        if let Some(offset) = flags.offset.as_ref().filter(|offset| columns.offset.as_ref() != Some(*offset))
-        {
-            let known = columns
-                .offset
-                .as_ref()
-                .map_or("without --offset".into(), |own| format!("with --offset {own}"));
-            return Err(Failure::input(format!(
-                "--offset {offset}: the model in {model} was trained {known}; leave the flag out"
-            )));
+        let of_examples = [
+            ("--offset", &flags.offset, &columns.offset),
+            ("--importance", &flags.importance, &columns.importance),
+        ];
+        for (flag, typed, known) in of_examples {
+            if let Some(name) = typed.as_ref().filter(|name| known.as_ref() != Some(*name)) {
+                let known =
+                    known.as_ref().map_or(format!("without {flag}"), |own| format!("with {flag} {own}"));
+                return Err(Failure::input(format!(
+                    "{flag} {name}: the model in {model} was trained {known}; leave the flag out"
+                )));
+            }
         }
         let is_feature = |name: &&String| of_model.iter().any(|names| names.contains(name));
         if let Some(name) = flags.ignore.iter().find(is_feature) {

@@ -221,6 +221,7 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
         RunSetting::new("--no-header", yes_or_no(input.no_header)),
         list("--columns", &input.columns),
         RunSetting::new("--offset", or_none(input.offset.as_ref())),
+        RunSetting::new("--importance", or_none(input.importance.as_ref())),
         list("--cross", &crosses),
         list("--quadratic", &quadratic),
         list("--cubic", &cubic),
@@ -231,6 +232,7 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
         RunSetting::new("--positive", or_none(input.positive.as_ref())),
         RunSetting::new("--scale", spelt(&input.scale)),
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
+        RunSetting::new("--class-weight", or_none(data.class_weight.as_ref())),
         RunSetting::new("--no-intercept", yes_or_no(data.no_intercept)),
     ]
 }

@@ -93,13 +93,13 @@ fn as_first(data: &mut Data, first: &DetectedFile) {
 fn fits(input: &InputArgs, found: &DetectedFile, requested: Option<ScaleKind>) -> Result<(), Failure> {
     let (file, format) = (&found.file, found.format);
     let named = [&input.categorical, &input.numeric, &input.both, &input.ignore];
-    let names_columns =
-        input.label.is_some() || input.offset.is_some() || named.iter().any(|names| !names.is_empty());
+    let names_columns = [&input.label, &input.offset, &input.importance].iter().any(|name| name.is_some())
+        || named.iter().any(|names| !names.is_empty());
     let has_csv_form = input.delimiter.is_some() || input.no_header;
     let text = match (&found.columns, requested) {
         (None, _) if names_columns => format!(
-            "{file}: --label, --offset, --categorical, --numeric, --both and --ignore name columns; this file has none: \
-             it is {format}"
+            "{file}: --label, --offset, --importance, --categorical, --numeric, --both and --ignore name columns; this \
+             file has none: it is {format}"
         ),
         _ if has_csv_form && !matches!(format, "csv" | "tsv") => format!(
             "{file}: --delimiter and --no-header are for CSV, and this file is {format}; leave them out"

@@ -1,6 +1,7 @@
 //! `gannet train`: in this process, or as one process of a job.
 
 pub mod cache;
+pub mod class_weight;
 pub mod column_types;
 pub mod ending;
 pub mod feed;

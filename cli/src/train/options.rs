@@ -6,7 +6,7 @@ use crate::input;
 use crate::job::sync;
 use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
-use crate::train::{cache, input_check, normalize};
+use crate::train::{cache, class_weight, input_check, normalize};
 use gannet::Schema;
 use gannet::train::{Options, PushContent, Share};
 use std::path::Path;
@@ -56,6 +56,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         _ => passes.batch.unwrap_or(MODEL_BATCH) as usize,
     };
     options.reduce = optimizer::reduce(&args.optimizer);
+    class_weight::weigh(args, &mut options)?;
     Ok(options)
 }
 

@@ -218,6 +218,7 @@ fn with_value(flag: &str) -> String {
         "--scale" => "log",
         "--normalize" | "--types" => "off",
         "--intercept-start" => "zero",
+        "--class-weight" => "2:1",
         "--push" => "gradient",
         "--reduce" => "mean",
         "--schedule" => "cosine",

@@ -112,6 +112,20 @@ impl Block {
         self.end(label);
     }
 
+    /// Appends the bases and the importances of the next `rows` examples, before their labels. Empty: they are 0 and 1.
+    pub(crate) fn append_numbers(&mut self, bases: &[f32], importances: &[f32], rows: usize) {
+        let begun = self.labels.len();
+        for (all, more, otherwise) in
+            [(&mut self.bases, bases, 0.0), (&mut self.importances, importances, 1.0)]
+        {
+            if !(all.is_empty() && more.is_empty()) {
+                all.resize(begun, otherwise);
+                all.extend_from_slice(more);
+                all.resize(begun + rows, otherwise);
+            }
+        }
+    }
+
     /// The importance of example `i`.
     #[inline(always)]
     pub fn importance(&self, i: usize) -> f32 {

@@ -4,6 +4,7 @@ use crate::read::block_source::BlockSource;
 use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::cache::place::Cache;
+use crate::read::class_weights::ClassWeights;
 use crate::read::error::ReadError;
 use crate::read::fields::example_fields::FieldUse;
 use crate::read::formats::columns::{ColumnChoice, Columns};
@@ -136,6 +137,8 @@ pub struct Data {
     pub scale: Scale,
     /// Whether the values of all features are brought to one size.
     pub normalize: Normalize,
+    /// How often the examples of each class count.
+    pub class_weights: Option<ClassWeights>,
     /// The features that the numbers of Criteo's logs become.
     pub counts: Counts,
     /// The allowed labels. Criteo's labels are always clicks.
@@ -171,6 +174,7 @@ impl Data {
             fields: FieldUse::default(),
             scale: Scale::default(),
             normalize: Normalize::off(),
+            class_weights: None,
             counts: Counts::default(),
             labels: Labels::default(),
             intercept: true,

@@ -57,6 +57,21 @@ impl FirstExamples {
         (self.examples > 0).then(|| survey(blocks, SURVEYED_EXAMPLES, asks))
     }
 
+    /// The sums of the importances of the labels 1, and of the others.
+    ///
+    /// # Errors
+    /// The reading ended with one.
+    pub fn labels(self) -> Result<(f64, f64), ReadError> {
+        self.over.unwrap_or(Ok(()))?;
+        let (mut ones, mut others) = (0.0, 0.0);
+        for (block, _) in &self.blocks {
+            for (i, &label) in block.labels.iter().enumerate() {
+                *if label == 1.0 { &mut ones } else { &mut others } += f64::from(block.importance(i));
+            }
+        }
+        Ok((ones, others))
+    }
+
     /// Settles the normalization by these examples, unless there are none.
     pub fn settle(&self, normalize: &Normalize, asks: SurveyQuestions) -> Result<(), ReadError> {
         self.survey(asks).map_or(Ok(()), |own| normalize.settle(own))

@@ -10,6 +10,7 @@ pub(crate) mod block;
 pub(crate) mod block_source;
 pub(crate) mod bytes;
 pub(crate) mod cache;
+pub(crate) mod class_weights;
 pub(crate) mod data;
 pub(crate) mod error;
 pub(crate) mod fields;

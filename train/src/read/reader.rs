@@ -8,6 +8,7 @@ use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::cache::packed_block::BlockEnd;
 use crate::read::cache::pass::CacheUse;
+use crate::read::class_weights::ClassWeights;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::first_examples::FirstExamples;
@@ -36,6 +37,7 @@ pub struct Reader {
     /// The cache of this pass. While it is read, `blocks` has read nothing yet.
     cache: Option<CacheUse>,
     normalize: Normalize,
+    class_weights: Option<ClassWeights>,
     /// How long the first examples may take to come.
     survey_patience: Duration,
     /// Examples that were read ahead, because they say how large values are.
@@ -61,7 +63,8 @@ impl Reader {
             (ReadPosition::default(), BadLines::default(), data.normalize.clone());
         let comes_once = normalize.is_to_survey() && data.must_be_files("").is_err();
         let survey_patience = if comes_once { SURVEY_PATIENCE } else { Duration::MAX };
-        Reader { blocks, position, bad, cache: None, normalize, survey_patience, first: None }
+        let class_weights = data.class_weights;
+        Reader { blocks, position, bad, cache: None, normalize, class_weights, survey_patience, first: None }
     }
 
     fn of_lines(data: &Data, lines: LineBlocks) -> Reader {
@@ -232,7 +235,7 @@ impl Reader {
     pub fn next(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         if self.normalize.is_to_survey() {
             let first = FirstExamples::read(self.survey_patience, |block| {
-                let read = self.next_as_it_is(block);
+                let read = self.next_weighted(block);
                 (read, BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() })
             });
             first.settle(&self.normalize, self.normalize.asks(self.columns().is_some()))?;
@@ -242,7 +245,7 @@ impl Reader {
             Some(more) => more?,
             None => {
                 self.first = None;
-                self.next_as_it_is(block)?
+                self.next_weighted(block)?
             }
         };
         if let Some(known) = self.normalize.known() {
@@ -260,6 +263,25 @@ impl Reader {
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
         let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
         Ok(first.survey(data.normalize.asks(reader.columns().is_some())))
+    }
+
+    /// The labels 1 and the others among the first examples of this data, with their importances.
+    ///
+    /// # Errors
+    /// As for [`survey`](Self::survey).
+    pub fn first_labels(data: &Data) -> Result<(f64, f64), ReadError> {
+        let plain = Data { normalize: Normalize::off(), class_weights: None, cache: None, ..data.clone() };
+        let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
+        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
+        first.labels()
+    }
+
+    fn next_weighted(&mut self, block: &mut Block) -> Result<bool, ReadError> {
+        let more = self.next_as_it_is(block)?;
+        if let Some(weights) = self.class_weights {
+            weights.apply(block);
+        }
+        Ok(more)
     }
 
     fn next_as_it_is(&mut self, block: &mut Block) -> Result<bool, ReadError> {

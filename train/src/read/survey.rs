@@ -216,6 +216,7 @@ impl Survey {
         let is_named = |name: &String| {
             columns.label.as_ref() == Some(name)
                 || columns.offset.as_ref() == Some(name)
+                || columns.importance.as_ref() == Some(name)
                 || columns.ignored.iter().any(|ignored| is_in_object(name, ignored))
                 || columns.numbers().any(|number| number == name)
         };

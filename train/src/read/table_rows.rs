@@ -7,7 +7,7 @@ use crate::read::error::ReadError;
 use crate::read::fields::example_fields::{ExampleFields, FieldUse};
 use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
-    ColumnChoice, Columns, NO_OFFSET, Role, names_of_features, number_feature, parse_number, parse_offset,
+    ColumnChoice, Columns, ExampleNumber, Role, names_of_features, number_feature, parse_number,
 };
 use crate::read::formats::labels::{Labels, zero_bit};
 use crate::read::formats::repeated_keys::RepeatedKeys;
@@ -205,20 +205,21 @@ impl TableRows {
             values: &mut block.values[begin..],
             labels: vec![f32::NAN; rows],
             bases: Vec::new(),
+            importances: Vec::new(),
             lists: Lists::default(),
             first,
             stride,
             table: self,
         };
         let filled = fill(&mut new);
-        let (labels, bases) = (std::mem::take(&mut new.labels), std::mem::take(&mut new.bases));
-        let lists = std::mem::take(&mut new.lists);
+        let NewRows { labels, bases, importances, lists, .. } = new;
         let is_plain = lists.cells.is_empty() && !self.fields.is_used();
         let ends = filled.and_then(|()| match is_plain {
             true => Ok((1..=rows).map(|row| begin + row * stride).collect()),
             false => self.spread(block, begin, stride, rows, lists),
         });
-        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, &bases, ends));
+        let numbers = (&bases[..], &importances[..]);
+        let ended = ends.and_then(|ends| self.end(block, begin, first, labels, numbers, ends));
         if ended.is_err() {
             block.keys.truncate(begin);
             block.values.truncate(begin);
@@ -282,7 +283,7 @@ impl TableRows {
         begin: usize,
         first: usize,
         mut labels: Vec<f32>,
-        bases: &[f32],
+        (bases, importances): (&[f32], &[f32]),
         ends: Vec<usize>,
     ) -> Result<(), ReadError> {
         for (row, label) in labels.iter_mut().enumerate() {
@@ -291,11 +292,7 @@ impl TableRows {
                 return Err(self.wrong(row, MIXED.into()));
             }
         }
-        if !bases.is_empty() || !block.bases.is_empty() {
-            block.bases.resize(block.labels.len(), 0.0);
-            block.bases.extend_from_slice(bases);
-            block.bases.resize(block.labels.len() + labels.len(), 0.0);
-        }
+        block.append_numbers(bases, importances, labels.len());
         let mut from = begin;
         for (label, end) in labels.into_iter().zip(ends) {
             block.may_repeat |= self.repeats.any(&block.keys[from + first..end]);
@@ -340,6 +337,8 @@ pub struct NewRows<'a> {
     labels: Vec<f32>,
     /// The bases. Empty: all are 0.
     bases: Vec<f32>,
+    /// The importances. Empty: all are 1.
+    importances: Vec<f32>,
     lists: Lists,
     /// 1 if each example has an intercept.
     first: usize,
@@ -440,40 +439,32 @@ impl NewRows<'_> {
         }
     }
 
-    /// Writes the base of the offset's column. `None`: it is missing, which is an error.
+    /// Writes a number of an example that is no feature. `None`: it is missing. An error says what its text should be.
     ///
     /// # Errors
-    /// It is missing or not finite.
+    /// It is missing, not finite, or a negative importance.
     ///
     /// # Panics
     /// There is no such row.
-    pub fn offset(&mut self, row: usize, number: Option<f32>) -> Result<(), ReadError> {
-        let Some(base) = number.filter(|number| number.is_finite()) else {
-            return Err(self.no_offset(row, NO_OFFSET));
+    pub(crate) fn example_number(
+        &mut self,
+        which: ExampleNumber,
+        row: usize,
+        number: Result<Option<f32>, &'static str>,
+    ) -> Result<(), ReadError> {
+        let columns = &self.table.columns;
+        let (numbers, otherwise, name) = match which {
+            ExampleNumber::Offset => (&mut self.bases, 0.0, &columns.offset),
+            ExampleNumber::Importance => (&mut self.importances, 1.0, &columns.importance),
         };
-        self.bases.resize(self.labels.len(), 0.0);
-        self.bases[row] = base;
+        let wrong = |expected| {
+            let name = name.as_deref().unwrap_or_default();
+            self.table.wrong(row, format!("{expected}, in column {name:?}"))
+        };
+        let number = number.and_then(|number| which.check(number)).map_err(wrong)?;
+        numbers.resize(self.labels.len(), otherwise);
+        numbers[row] = number;
         Ok(())
-    }
-
-    /// As [`offset`](Self::offset), by its text.
-    ///
-    /// # Errors
-    /// As for [`offset`](Self::offset).
-    ///
-    /// # Panics
-    /// There is no such row.
-    pub fn offset_of_text(&mut self, row: usize, text: &[u8]) -> Result<(), ReadError> {
-        match parse_offset(text) {
-            Ok(base) => self.offset(row, Some(base)),
-            Err(expected) => Err(self.no_offset(row, expected)),
-        }
-    }
-
-    #[cold]
-    fn no_offset(&self, row: usize, expected: &str) -> ReadError {
-        let name = self.table.columns.offset.as_deref().unwrap_or_default();
-        self.table.wrong(row, format!("{expected}, in column {name:?}"))
     }
 
     /// Writes the label, by its text. `None`: it is missing, which is an error.

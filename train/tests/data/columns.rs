@@ -66,12 +66,13 @@ pub fn examples(data: &Data) -> Block {
         all.keys.extend(&block.keys);
         all.values.extend(&block.values);
         all.bases.extend(&block.bases);
+        all.importances.extend(&block.importances);
         all.fields.extend(&block.fields);
     }
     all
 }
 
-fn file(folder: &tempfile::TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
+pub fn file(folder: &tempfile::TempDir, name: &str, text: impl AsRef<[u8]>) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
     path.display().to_string()
@@ -384,40 +385,6 @@ fn crosses_and_fields_are_the_same_in_each_format() {
     let csv = file(&folder, "table.csv", &files[0].1);
     let error = refused(Data { fields: of(&crosses(&["air,hours"], &[])), ..Data::new(&csv) });
     assert!(error.contains("\"hours\", which is no column of features; they are air, hour, x"), "{error}");
-}
-
-/// The same offsets, in each format with columns and in vw.
-#[test]
-fn offsets_are_bases_in_each_format() {
-    let folder = tempfile::tempdir().unwrap();
-    let columns = ColumnChoice { offset: Some("start".into()), ..ColumnChoice::default() };
-    let read = |name: &str, text: &str| {
-        let columns = if name == "vw" { ColumnChoice::default() } else { columns.clone() };
-        examples(&Data { columns, ..Data::new(&file(&folder, &format!("table.{name}"), text)) })
-    };
-    let csv = read("csv", "label,start,a\n1,0,x\n0,-1.5,y\n1,2e1,z\n");
-    let json = read(
-        "jsonl",
-        "{\"label\": 1, \"start\": 0, \"a\": \"x\"}\n{\"start\": \"-1.5\", \"label\": 0, \"a\": \"y\"}\n\
-         {\"label\": 1, \"a\": \"z\", \"start\": 20.0}\n",
-    );
-    assert_eq!(csv, json);
-    assert_eq!((&csv.bases[..], csv.keys.len()), (&[0.0, -1.5, 20.0][..], 6));
-    assert_eq!(read("vw", "1 1 0 |a x\n0 1 -1.5 |a y\n1 1 2e1 |a z\n").bases, csv.bases);
-    for (name, text, words) in [
-        ("csv", "label,start,a\n1,,x\n", "an offset: a number that may not be missing, in column \"start\""),
-        ("csv", "label,start,a\n1,up,x\n", "expected a number"),
-        ("csv", "label,a\n1,x\n", "no column \"start\" (named by --offset)"),
-        ("jsonl", "{\"label\": 1, \"a\": \"x\"}\n", "an offset: a number that may not be missing"),
-        ("jsonl", "{\"label\": 1, \"start\": [1]}\n", "no list"),
-    ] {
-        let data =
-            Data { columns: columns.clone(), ..Data::new(&file(&folder, &format!("wrong.{name}"), text)) };
-        let opened = Reader::open(&data, 1, Share::ALL);
-        let read = opened.and_then(|mut reader| reader.next(&mut Block::default()));
-        let error = read.unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
-    }
 }
 
 /// Examples in vw's text and in its JSON: the same keys, values, labels, importances and bases.

@@ -3,6 +3,7 @@
 mod bad_input;
 mod cache;
 mod columns;
+mod example_numbers;
 mod files;
 mod formats;
 mod normalized;

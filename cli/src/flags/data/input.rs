@@ -121,6 +121,9 @@ pub struct InputArgs {
     /// CSV: the column of a number that is added to each example's margin, as the base in vw.
     #[arg(long, value_name = "COLUMN", hide_short_help = true)]
     pub offset: Option<String>,
+    /// CSV: the column of the number that says how often each example counts, as the importance in vw.
+    #[arg(long, value_name = "COLUMN", hide_short_help = true)]
+    pub importance: Option<String>,
     /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
     #[arg(long, value_name = "CHAR", value_parser = CsvForm::parse_delimiter)]
     pub delimiter: Option<u8>,

@@ -1,6 +1,6 @@
 //! How a client reads its data, as its workers learn it.
 
-use crate::flags::{CountsName, DataArgs, FormatName, NormalizeName, StartName, TaskArgs};
+use crate::flags::{ClassWeight, CountsName, DataArgs, FormatName, NormalizeName, StartName, TaskArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -19,6 +19,7 @@ pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
         "no_header": input.no_header,
         "columns": input.columns,
         "offset": input.offset,
+        "importance": input.importance,
         "cross": input.cross,
         "quadratic": input.quadratic,
         "cubic": input.cubic,
@@ -26,6 +27,7 @@ pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
         "positive": input.positive,
         "skip_bad_lines": input.skip_bad_lines,
         "normalize": data.normalize.and_then(|normalize| name(normalize.to_possible_value())),
+        "class_weight": data.class_weight.map(|weight| weight.to_string()),
         "no_intercept": data.no_intercept,
         "intercept_start": name(data.intercept_start.to_possible_value()),
         "start_together": tasks.start_together,
@@ -50,6 +52,7 @@ pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Op
     input.no_header = settings["no_header"].as_bool()?;
     input.columns = list(&settings["columns"])?;
     input.offset = text(&settings["offset"]);
+    input.importance = text(&settings["importance"]);
     input.cross = list(&settings["cross"])?;
     input.quadratic = list(&settings["quadratic"])?;
     input.cubic = list(&settings["cubic"])?;
@@ -59,6 +62,8 @@ pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Op
     input.skip_bad_lines = settings["skip_bad_lines"].as_u64()?;
     let normalize = settings["normalize"].as_str().map(|name| NormalizeName::from_str(name, false));
     data.normalize = normalize.transpose().ok()?;
+    let weight = settings["class_weight"].as_str().map(ClassWeight::parse);
+    data.class_weight = weight.transpose().ok()?;
     data.no_intercept = settings["no_intercept"].as_bool()?;
     data.intercept_start = StartName::from_str(settings["intercept_start"].as_str()?, false).ok()?;
     tasks.start_together |= settings["start_together"].as_bool()?;

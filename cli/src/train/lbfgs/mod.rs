@@ -19,9 +19,9 @@ use crate::train::ending::{Learned, Results};
 use crate::train::in_store::train_in_store;
 use crate::train::lbfgs::plan::{LbfgsPlan, options, plan, preflight};
 use crate::train::lbfgs::report::{LbfgsResults, Led};
-use crate::train::normalize;
 use crate::train::tasks::InJob;
 use crate::train::worker::{JobWorker, Learner, share};
+use crate::train::{class_weight, normalize};
 use gannet::job::PlanFile;
 use gannet::storage::Stats;
 use gannet::table::TableId;
@@ -45,6 +45,7 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let plan = plan(&args.lbfgs, &args.optimizer, !data.no_intercept, 1)?;
     let mut options = options(data, warm, args.passes.threads, Share::ALL, is_json)?;
     options.normalize(&normalize::of_training(args)?);
+    class_weight::weigh(args, &mut options)?;
     preflight(warm, out)?;
     let (stop, metrics) = (signals::stop_flag()?, Metrics::start(&args.metrics, "train")?);
     options.stop_on(&stop);
@@ -69,6 +70,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let plan = plan(&args.lbfgs, &args.optimizer, !args.data.no_intercept, share.workers)?;
     let mut options = options(&args.data, warm, args.passes.threads, share, args.output.json)?;
     options.normalize(&normalize::of_training(args)?);
+    class_weight::weigh(args, &mut options)?;
     check::check_job(job)?;
     let is_chief = job.task_index == 0;
     if is_chief {

@@ -51,7 +51,8 @@ impl FieldUse {
         let is_one = |of: &Option<String>, name: &str| of.as_deref() == Some(name);
         let is_feature = |name: &str| {
             let is_left_out = columns.ignored.iter().any(|ignored| ignored == name);
-            !(is_left_out || is_one(&columns.label, name) || is_one(&columns.offset, name))
+            let of_example = is_one(&columns.offset, name) || is_one(&columns.importance, name);
+            !(is_left_out || is_one(&columns.label, name) || of_example)
         };
         self.check_names(file, is_feature, "")
     }

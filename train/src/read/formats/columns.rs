@@ -22,6 +22,8 @@ pub struct ColumnChoice {
     pub ignored: Vec<String>,
     /// `--offset`: the column of the [bases](crate::Block::bases).
     pub offset: Option<String>,
+    /// `--importance`: the column of the [importances](crate::Block::importances).
+    pub importance: Option<String>,
     /// Whether other columns of the header are ignored.
     pub only: bool,
     /// Whether columns that nothing names are categories whatever their type is: the model that reads them knows no
@@ -46,6 +48,8 @@ pub struct Columns {
     pub others: bool,
     /// The column of the [bases](crate::Block::bases).
     pub offset: Option<String>,
+    /// The column of the [importances](crate::Block::importances).
+    pub importance: Option<String>,
     /// With `others`: the columns that are left out.
     pub ignored: Vec<String>,
     /// Columns that nothing chose and that are left out, because they have no name.
@@ -82,6 +86,7 @@ impl Columns {
             && same(&self.ignored, &other.ignored)
             && self.others == other.others
             && self.offset == other.offset
+            && self.importance == other.importance
     }
 }
 
@@ -114,7 +119,8 @@ impl Columns {
 
 impl From<&Columns> for ColumnChoice {
     fn from(columns: &Columns) -> ColumnChoice {
-        let Columns { label, categorical, numeric, both, others, ignored, offset, .. } = columns.clone();
+        let Columns { label, categorical, numeric, both, others, ignored, offset, importance, .. } =
+            columns.clone();
         ColumnChoice {
             label,
             categorical,
@@ -122,6 +128,7 @@ impl From<&Columns> for ColumnChoice {
             both,
             ignored,
             offset,
+            importance,
             only: !others,
             as_categories: others,
         }
@@ -140,6 +147,9 @@ impl fmt::Display for Columns {
         if let Some(offset) = &self.offset {
             write!(f, ", offset {offset:?}")?;
         }
+        if let Some(importance) = &self.importance {
+            write!(f, ", importance {importance:?}")?;
+        }
         if self.others {
             write!(f, ", categorical all others")?;
         }
@@ -154,14 +164,70 @@ pub enum Role {
     Skipped,
     /// It has the labels.
     Label,
-    /// It has the margin of each example without features.
-    Offset,
+    /// It has a number of each example that is no feature.
+    OfExample(ExampleNumber),
     /// Each value is a feature of value 1.
     Categorical(ColumnKeys),
     /// The key of the column's numbers, and the key of a missing number.
     Numeric(u64, u64),
     /// Each value is a feature of value 1, and a number. A text that is no number is a missing one.
     Both(ColumnKeys, u64, u64),
+}
+
+/// Which number of an example a column has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExampleNumber {
+    /// Its margin without features.
+    Offset,
+    /// How often it counts.
+    Importance,
+}
+
+impl ExampleNumber {
+    /// Checks the number of a cell. `None`: it is missing.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub(crate) fn check(self, number: Option<f32>) -> Result<f32, &'static str> {
+        match (self, number.filter(|number| number.is_finite())) {
+            (ExampleNumber::Offset, Some(number)) => Ok(number),
+            (ExampleNumber::Importance, Some(number)) if number >= 0.0 => Ok(number),
+            (ExampleNumber::Offset, None) => Err("expected an offset: a number that may not be missing"),
+            (ExampleNumber::Importance, _) => {
+                Err("expected an importance: a number that is 0 or more, and may not be missing")
+            }
+        }
+    }
+
+    /// Checks the text of a cell.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub(crate) fn parse(self, field: &[u8]) -> Result<f32, &'static str> {
+        self.check(parse_number(field)?)
+    }
+}
+
+/// The numbers of an example that are no features.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExampleNumbers {
+    pub(crate) base: f32,
+    pub(crate) importance: f32,
+}
+
+impl ExampleNumbers {
+    pub(crate) fn set(&mut self, which: ExampleNumber, number: f32) {
+        match which {
+            ExampleNumber::Offset => self.base = number,
+            ExampleNumber::Importance => self.importance = number,
+        }
+    }
+}
+
+impl Default for ExampleNumbers {
+    fn default() -> ExampleNumbers {
+        ExampleNumbers { base: 0.0, importance: 1.0 }
+    }
 }
 
 impl Role {
@@ -180,7 +246,7 @@ impl Role {
     /// How many features a cell becomes.
     pub(crate) fn features(&self) -> usize {
         match self {
-            Role::Skipped | Role::Label | Role::Offset => 0,
+            Role::Skipped | Role::Label | Role::OfExample(_) => 0,
             Role::Categorical(_) | Role::Numeric(..) => 1,
             Role::Both(..) => 2,
         }
@@ -208,14 +274,6 @@ pub(crate) fn parse_number(field: &[u8]) -> Result<Option<f32>, &'static str> {
         Err(NotANumber::Range) => Err("expected a finite number that fits f32"),
     }
 }
-
-/// Parses a field of the offset's column, which needs a number in each row.
-pub(crate) fn parse_offset(field: &[u8]) -> Result<f32, &'static str> {
-    parse_number(field)?.ok_or(NO_OFFSET)
-}
-
-/// What a row without an offset should have had.
-pub(crate) const NO_OFFSET: &str = "expected an offset: a number that may not be missing";
 
 /// The key and the value of the feature that a number of a column becomes. `None`: the number is missing.
 #[inline(always)]
@@ -259,7 +317,8 @@ impl Header<'_> {
         if self.roles[at] != Role::Skipped {
             let name = &self.names[at];
             return Err(self.wrong(format!(
-                "column {name:?} is chosen twice; name it once among --label, --offset, --categorical, --numeric and --both"
+                "column {name:?} is chosen twice; name it once among --label, --offset, --importance, --categorical, \
+                 --numeric and --both"
             )));
         }
         self.roles[at] = role;
@@ -320,7 +379,12 @@ impl ColumnChoice {
         }
         if let Some(name) = &self.offset {
             let at = columns.find(name, "--offset")?;
-            columns.set(at, Role::Offset)?;
+            columns.set(at, Role::OfExample(ExampleNumber::Offset))?;
+        }
+        // Data that is scored need not have it.
+        if let Some(name) = self.importance.as_ref().filter(|name| label_needed || header.contains(name)) {
+            let at = columns.find(name, "--importance")?;
+            columns.set(at, Role::OfExample(ExampleNumber::Importance))?;
         }
         for name in &self.numeric {
             let at = columns.find(name, "--numeric")?;
@@ -365,6 +429,7 @@ impl ColumnChoice {
             scale,
             nameless,
             offset: self.offset.clone(),
+            importance: self.importance.clone(),
             ..Columns::default()
         };
         Ok((chosen, columns.roles))

@@ -7,7 +7,7 @@
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
-use crate::read::formats::columns::{Role, number_feature, parse_number, parse_offset, unnamed};
+use crate::read::formats::columns::{ExampleNumbers, Role, number_feature, parse_number, unnamed};
 use crate::read::formats::labels::Labels;
 use crate::read::formats::repeated_keys::RepeatedKeys;
 use crate::read::formats::scale::Scaling;
@@ -141,7 +141,7 @@ pub(crate) fn record(
         repeats,
     } = records;
     let delimiter = *delimiter;
-    let (mut label, mut base) = (f32::NAN, 0.0);
+    let (mut label, mut numbers) = (f32::NAN, ExampleNumbers::default());
     if *intercept {
         block.keys.push(INTERCEPT_KEY);
         block.values.push(1.0);
@@ -173,7 +173,9 @@ pub(crate) fn record(
                 push(block, (keys.categorical(field), 1.0));
                 push(block, lenient_feature(field, *key, *missing, scaling.get(at)));
             }
-            Role::Offset => base = parse_offset(field).map_err(|e| wrong(e, header, at))?,
+            Role::OfExample(which) => {
+                numbers.set(*which, which.parse(field).map_err(|e| wrong(e, header, at))?);
+            }
             Role::Label => {
                 let text = field.trim_ascii();
                 label = labels.parse(text).map_err(|e| CsvFault {
@@ -185,7 +187,7 @@ pub(crate) fn record(
     }
     fields.end_row(block, first, features).map_err(|e| CsvFault { expected: e.into() })?;
     block.may_repeat |= repeats.any(&block.keys[first..]);
-    block.end_with(label, 1.0, base);
+    block.end_with(label, numbers.importance, numbers.base);
     Ok(p)
 }
 

@@ -9,7 +9,7 @@ use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
-    ColumnChoice, Columns, NO_OFFSET, Role, number_feature, parse_number, parse_offset,
+    ColumnChoice, Columns, ExampleNumber, ExampleNumbers, Role, number_feature, parse_number,
 };
 use crate::read::formats::csv::lenient_feature;
 use crate::read::formats::labels::Labels;
@@ -57,7 +57,7 @@ struct Listed {
 /// What a line says besides its features.
 struct LineHead {
     label: Option<f32>,
-    base: f32,
+    numbers: ExampleNumbers,
 }
 
 /// What a name means.
@@ -88,11 +88,15 @@ impl Json {
         let categorical =
             choice.categorical.iter().map(|name| (name, Role::Categorical(ColumnKeys::new(name))));
         let ignored = choice.ignored.iter().map(|name| (name, Role::Skipped));
-        let offset = choice.offset.iter().map(|name| (name, Role::Offset));
-        for (name, role) in categorical.chain(numeric).chain(both).chain(ignored).chain(offset) {
+        let offset = choice.offset.iter().map(|name| (name, Role::OfExample(ExampleNumber::Offset)));
+        let importance =
+            choice.importance.iter().map(|name| (name, Role::OfExample(ExampleNumber::Importance)));
+        let of_example = offset.chain(importance);
+        for (name, role) in categorical.chain(numeric).chain(both).chain(ignored).chain(of_example) {
             if *name == label || listed.insert(name.clone(), fields.len()).is_some() {
                 return Err(format!(
-                    "column {name:?} is chosen twice; name it once among --label, --offset, --categorical, --numeric, --both and --ignore"
+                    "column {name:?} is chosen twice; name it once among --label, --offset, --importance, --categorical, \
+                     --numeric, --both and --ignore"
                 ));
             }
             let scaling = match role {
@@ -102,7 +106,7 @@ impl Json {
             fields.push(Listed { id: FieldId::of(name.as_bytes()), role, scaling, seen: 0 });
         }
         let others = choice.categorical.is_empty() && !choice.only;
-        let ColumnChoice { categorical, numeric, both, ignored, offset, .. } = choice.clone();
+        let ColumnChoice { categorical, numeric, both, ignored, offset, importance, .. } = choice.clone();
         let label_name = Some(label.clone());
         let columns = Columns {
             label: label_name,
@@ -111,6 +115,7 @@ impl Json {
             both,
             ignored,
             offset,
+            importance,
             others,
             ..Columns::default()
         };
@@ -142,7 +147,7 @@ impl Json {
             block.values.push(1.0);
         }
         let first = block.keys.len();
-        let mut head = LineHead { label: None, base: 0.0 };
+        let mut head = LineHead { label: None, numbers: ExampleNumbers::default() };
         let mut place = 0;
         self.example_fields.undo();
         walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
@@ -151,8 +156,12 @@ impl Json {
             self.add(name, field, &value, &mut head, block)
         })?;
         for listed in self.fields.iter().filter(|listed| listed.seen != self.line) {
-            if listed.role == Role::Offset {
-                return Err(NO_OFFSET.into());
+            if let Role::OfExample(which) = listed.role {
+                // Lines that are scored need no importance.
+                if !(self.unlabelled && which == ExampleNumber::Importance) {
+                    which.check(None)?;
+                }
+                continue;
             }
             add_text(listed, None, block)?;
             self.example_fields.add(listed.id, block);
@@ -165,7 +174,7 @@ impl Json {
             return Err(format!("expected a label in {:?}; name its column with --label", self.label));
         };
         block.may_repeat |= self.repeats.any(&block.keys[first..]);
-        block.end_with(label, 1.0, head.base);
+        block.end_with(label, head.numbers.importance, head.numbers.base);
         Ok(())
     }
 
@@ -223,7 +232,7 @@ impl Json {
             Field::Listed(at) => {
                 let is_again = std::mem::replace(&mut self.fields[at].seen, self.line) == self.line;
                 if is_again
-                    && matches!(self.fields[at].role, Role::Numeric(..) | Role::Both(..) | Role::Offset)
+                    && matches!(self.fields[at].role, Role::Numeric(..) | Role::Both(..) | Role::OfExample(_))
                 {
                     return Err(in_column("expected one number, not a second one".into()));
                 }
@@ -231,10 +240,10 @@ impl Json {
                 if listed.role == Role::Skipped {
                     return Ok(());
                 }
-                if listed.role == Role::Offset {
+                if let Role::OfExample(which) = listed.role {
                     let text = text(value, FLAGS).map_err(in_column)?;
-                    let base = parse_offset(text.as_deref().unwrap_or_default());
-                    head.base = base.map_err(|expected| in_column(expected.into()))?;
+                    let number = which.parse(text.as_deref().unwrap_or_default());
+                    head.numbers.set(which, number.map_err(|expected| in_column(expected.into()))?);
                     return Ok(());
                 }
                 if value.is_array() && matches!(listed.role, Role::Numeric(..)) {
@@ -272,7 +281,7 @@ const FLAGS: [&str; 2] = ["false", "true"];
 /// Adds the feature of one value of a column. `None`: it is missing.
 fn add_text(listed: &Listed, text: Option<&[u8]>, block: &mut Block) -> Result<(), String> {
     let (key, value) = match listed.role {
-        Role::Skipped | Role::Label | Role::Offset => return Ok(()),
+        Role::Skipped | Role::Label | Role::OfExample(_) => return Ok(()),
         Role::Categorical(keys) => (keys.categorical(text.unwrap_or_default()), 1.0),
         Role::Both(keys, key, missing) => {
             let text = text.unwrap_or_default();

@@ -3,7 +3,7 @@
 //! A cell becomes what its text in a CSV file becomes. Numbers take a shorter way where that gives the same bits.
 
 use crate::read::error::ReadError;
-use crate::read::formats::columns::Role;
+use crate::read::formats::columns::{Role, parse_number};
 use crate::read::formats::labels::Labels;
 use crate::read::formats::text_key::ColumnKeys;
 use crate::read::table_rows::NewRows;
@@ -59,7 +59,7 @@ pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String
         Role::Categorical(_) | Role::Both(..) if one.is_floating() => Err(format!(
             "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
         )),
-        Role::Numeric(..) | Role::Both(..) | Role::Offset | Role::Label if is_list || is_time => {
+        Role::Numeric(..) | Role::Both(..) | Role::OfExample(_) | Role::Label if is_list || is_time => {
             Err(format!(
                 "column {name:?} has type {of}: it can only be categorical; as a number, or as the label, it must be cast"
             ))
@@ -100,7 +100,7 @@ impl Column {
     pub(crate) fn of(at: usize, role: &Role, array: &ArrayRef) -> Result<Option<Column>, ReadError> {
         let keys = match *role {
             Role::Skipped => return Ok(None),
-            Role::Label | Role::Offset | Role::Numeric(..) => None,
+            Role::Label | Role::OfExample(_) | Role::Numeric(..) => None,
             Role::Categorical(keys) | Role::Both(keys, ..) => Some(keys),
         };
         let mut column =
@@ -196,9 +196,9 @@ impl Column {
     ) -> Result<(), ReadError> {
         let cells = &self.cells;
         match self.role {
-            Role::Offset => numbers(cells, rows, &mut |row, cell| match cell {
-                Cell::Number(number) => new.offset(row, number),
-                Cell::Text(text) => new.offset_of_text(row, text),
+            Role::OfExample(which) => numbers(cells, rows, &mut |row, cell| match cell {
+                Cell::Number(number) => new.example_number(which, row, Ok(number)),
+                Cell::Text(text) => new.example_number(which, row, parse_number(text)),
             }),
             Role::Label => {
                 let flags = if matches!(labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };

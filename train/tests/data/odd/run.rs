@@ -60,6 +60,7 @@ fn data(path: &str, settings: &str) -> Data {
             "categorical" => columns.categorical = list(value),
             "ignore" => columns.ignored = list(value),
             "offset" => columns.offset = Some(value.to_owned()),
+            "importance" => columns.importance = Some(value.to_owned()),
             "skip" => data.skip_bad_lines = value.parse().unwrap(),
             "unlabelled" => data.unlabelled = true,
             "signs" => data.labels = Labels::Signs,

@@ -1,0 +1,41 @@
+//! `--class-weight`: how often the examples of each class count in the training.
+
+use crate::failure::Failure;
+use crate::flags::{ClassWeight, ModelName, TrainArgs};
+use gannet::train::{ClassWeights, Options, Reader};
+
+/// Weighs the training data as the flag says. Test data is not weighed.
+pub fn weigh(args: &TrainArgs, options: &mut Options) -> Result<(), Failure> {
+    let Some(flag) = args.data.class_weight else { return Ok(()) };
+    if !matches!(args.model.model, ModelName::Lr | ModelName::Fm | ModelName::Deepfm) {
+        return Err(Failure::input(
+            "--class-weight: the labels of this model are not 1 and 0; it works with --model lr, fm and deepfm. Weigh \
+             examples with --importance",
+        ));
+    }
+    options.data.class_weights = Some(match flag {
+        ClassWeight::Of(weights) => weights,
+        ClassWeight::Balanced => balanced(args, options)?,
+    });
+    Ok(())
+}
+
+/// The weights with which both classes count alike, by the first examples.
+fn balanced(args: &TrainArgs, options: &Options) -> Result<ClassWeights, Failure> {
+    let unknown =
+        |why: &str| Failure::input(format!("--class-weight balanced: {why}: say POS:NEG, such as 10:1"));
+    if args.job.job_name.is_some() {
+        return Err(unknown("each worker of a job sees other examples"));
+    }
+    if options.data.must_be_files("").is_err() {
+        return Err(unknown("this data comes once, and its labels are not known before"));
+    }
+    let (positives, negatives) =
+        Reader::first_labels(&options.data).map_err(|error| Failure::input(error.to_string()))?;
+    let weights = ClassWeights::balanced(positives, negatives)
+        .ok_or_else(|| unknown("all of the first 10,000 examples have one label"))?;
+    if !args.output.json {
+        notice!("gannet: --class-weight balanced, by the first 10,000 examples: {weights}");
+    }
+    Ok(weights)
+}
