@@ -253,7 +253,7 @@ def test_wrong_arguments(file: Path, tmp_path: Path) -> None:
         (ValueError, "label is a list; .* the name of a column", lambda: gannet.Dataset(table, label=[1, 0])),
         (ValueError, "numeric has 3; names of columns", lambda: gannet.Dataset(table, numeric=[3])),
         (ValueError, "header and skip_bad_lines are for files", lambda: gannet.Dataset(table, skip_bad_lines=1)),
-        (ValueError, "importance is a list; of files and tables the name of a column", lambda: gannet.Dataset(table, importance=[1.0])),
+        (ValueError, "importance is a list; of files", lambda: gannet.Dataset(table, importance=[1.0])),
         (ValueError, "the matrix has no labels: give label=y", lambda: gannet.Dataset(matrix)),
         (ValueError, r"label has shape \(2,\); \(3,\) is wanted", lambda: gannet.Dataset(matrix, label=[1, 0])),
         (ValueError, "label has the values .* 1 and 0, or 1 and -1", lambda: gannet.Dataset(matrix, label=[1, 0, 2])),

@@ -446,7 +446,7 @@ impl NewRows<'_> {
     ///
     /// # Panics
     /// There is no such row.
-    pub(crate) fn example_number(
+    pub fn example_number(
         &mut self,
         which: ExampleNumber,
         row: usize,

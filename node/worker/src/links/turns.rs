@@ -140,9 +140,9 @@ impl<N: Net> Links<N> {
         Ok(())
     }
 
-    /// Ends a link. The worker pauses before the next one if the server refused for now, if the link did not stand long,
-    /// or if it was made for the waiting requests and answered none of them. Otherwise the worker would ask a server
-    /// that breaks every link, or every request, without a pause.
+    /// Ends a link. The worker pauses before the next one if the server refused for now, or if the link did not stand
+    /// long. It also pauses if the link was made for the waiting requests and answered none of them. Otherwise it
+    /// would ask a server that breaks every link, or every request, without a pause.
     fn end_link(&mut self, number: usize, why: String, refused_for_now: bool, now: Duration) {
         let peer = &mut self.peers[number];
         let pauses = refused_for_now || peer.health.answered_nothing() || !peer.health.stands(now);

@@ -377,15 +377,7 @@ impl ColumnChoice {
         if let Some(at) = label {
             columns.set(at, Role::Label)?;
         }
-        if let Some(name) = &self.offset {
-            let at = columns.find(name, "--offset")?;
-            columns.set(at, Role::OfExample(ExampleNumber::Offset))?;
-        }
-        // Data that is scored need not have it.
-        if let Some(name) = self.importance.as_ref().filter(|name| label_needed || header.contains(name)) {
-            let at = columns.find(name, "--importance")?;
-            columns.set(at, Role::OfExample(ExampleNumber::Importance))?;
-        }
+        self.set_numbers(&mut columns, label_needed)?;
         for name in &self.numeric {
             let at = columns.find(name, "--numeric")?;
             columns.set(at, Role::numeric(name))?;
@@ -433,6 +425,20 @@ impl ColumnChoice {
             ..Columns::default()
         };
         Ok((chosen, columns.roles))
+    }
+
+    /// Gives the columns of an example's offset and importance their roles. Data that is scored needs no importance.
+    fn set_numbers(&self, columns: &mut Header<'_>, label_needed: bool) -> Result<(), ReadError> {
+        if let Some(name) = &self.offset {
+            let at = columns.find(name, "--offset")?;
+            columns.set(at, Role::OfExample(ExampleNumber::Offset))?;
+        }
+        let is_there = |name: &&String| label_needed || columns.names.contains(name);
+        if let Some(name) = self.importance.as_ref().filter(is_there) {
+            let at = columns.find(name, "--importance")?;
+            columns.set(at, Role::OfExample(ExampleNumber::Importance))?;
+        }
+        Ok(())
     }
 
     /// The indices of the columns that are left out.
