@@ -47,6 +47,7 @@ pub use image::files::filesystem::{Filesystem, Overwriting};
 pub use image::files::held_table::{HeldTable, is_data_folder};
 pub use image::files::image_check::ImageCheck;
 pub use image::files::store::{GrowthConfig, Store};
+pub use image::files::table_folder::has_images;
 pub use image::memory::grower::{Growth, Now, STALL_BUCKETS};
 pub use image::memory::probe::try_huge_page;
 

@@ -9,6 +9,7 @@ mod lbfgs;
 mod models;
 mod normalize;
 mod optimizers;
+mod validation;
 
 #[path = "../harness/mod.rs"]
 mod harness;

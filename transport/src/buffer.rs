@@ -4,11 +4,40 @@
 
 use memmap2::MmapMut;
 
+const LINE_BYTES: usize = 64;
+
 /// Zeroed bytes. The buffer never grows. Its memory exists from [`Buffer::hold`] to [`Buffer::release`] and does not
 /// move between them.
 pub(crate) struct Buffer {
-    memory: Option<MmapMut>,
+    memory: Option<Memory>,
     bytes: usize,
+}
+
+/// The memory of a buffer.
+enum Memory {
+    Mapped(MmapMut),
+    /// From the allocator, where the process can make no more mappings (vm.max_map_count): it may have some left.
+    /// The buffer begins so many bytes behind the first one, on a cache line.
+    Allocated(Vec<u64>, usize),
+}
+
+impl Memory {
+    #[cold]
+    fn new(bytes: usize) -> Memory {
+        MmapMut::map_anon(bytes).map_or_else(
+            |error| {
+                tracing::warn!(bytes, %error, "no mapping for a link's buffer: it gets memory of the allocator");
+                Memory::allocated(bytes)
+            },
+            Memory::Mapped,
+        )
+    }
+
+    fn allocated(bytes: usize) -> Memory {
+        let words = vec![0u64; (bytes + LINE_BYTES) / 8];
+        let first = words.as_ptr().cast::<u8>().align_offset(LINE_BYTES);
+        Memory::Allocated(words, first)
+    }
 }
 
 impl Buffer {
@@ -19,15 +48,10 @@ impl Buffer {
     }
 
     /// Makes sure that the memory exists.
-    ///
-    /// When the system has no memory. Any allocation would end the process then.
-    /// When the system has no memory; any allocation would end the process then.
     #[inline]
     pub(crate) fn hold(&mut self) {
         if self.memory.is_none() {
-            let memory = MmapMut::map_anon(self.bytes);
-            self.memory =
-                Some(memory.unwrap_or_else(|error| panic!("no memory for a link's buffer: {error}")));
+            self.memory = Some(Memory::new(self.bytes));
         }
     }
 
@@ -38,7 +62,7 @@ impl Buffer {
 
     /// Bytes of memory that the buffer has now.
     pub(crate) fn held(&self) -> usize {
-        self.memory.as_ref().map_or(0, |memory| memory.len())
+        self.bytes().len()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -48,19 +72,43 @@ impl Buffer {
     /// Its bytes; empty if it has no memory.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.memory.as_deref().unwrap_or_default()
+        match &self.memory {
+            Some(Memory::Mapped(memory)) => memory,
+            Some(Memory::Allocated(words, first)) => &bytemuck::cast_slice(words)[*first..][..self.bytes],
+            None => &[],
+        }
     }
 
     /// Its bytes, to write; empty if it has no memory.
     #[inline]
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        self.memory.as_deref_mut().unwrap_or_default()
+        match &mut self.memory {
+            Some(Memory::Mapped(memory)) => memory,
+            Some(Memory::Allocated(words, first)) => {
+                &mut bytemuck::cast_slice_mut(words)[*first..][..self.bytes]
+            }
+            None => &mut [],
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_the_allocator_does_as_well() {
+        for bytes in [8, 72, 4096] {
+            let mut buffer = Buffer { memory: Some(Memory::allocated(bytes)), bytes };
+            buffer.hold();
+            assert_eq!((buffer.bytes(), buffer.held()), (&vec![0; bytes][..], bytes));
+            assert_eq!(buffer.bytes().as_ptr() as usize % 64, 0);
+            buffer.bytes_mut()[bytes - 1] = 7;
+            assert_eq!(buffer.bytes()[bytes - 1], 7);
+            buffer.release();
+            assert_eq!(buffer.held(), 0);
+        }
+    }
 
     #[test]
     fn starts_on_a_line_and_comes_back_zeroed() {

@@ -46,6 +46,6 @@ pub use crate::flags::optimizer::{
 pub use crate::flags::predict::PredictArgs;
 pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
-pub use crate::flags::training::{ClassWeight, DataArgs, OutputArgs, PassArgs, TrainArgs};
+pub use crate::flags::training::{ClassWeight, DataArgs, OutputArgs, PassArgs, TrainArgs, WatchArgs};
 pub use crate::flags::transport::{CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
 pub use crate::flags::words::short_help::spelled;

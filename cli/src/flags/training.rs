@@ -71,6 +71,9 @@ pub struct DataArgs {
     /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,
+    /// Data to score after each pass, or every --validate-every steps, named like DATA. May be given several times.
+    #[arg(long, help_heading = "Data", value_name = "FILE", hide_short_help = true)]
+    pub validate: Vec<PathBuf>,
     /// Whether parsed data is kept.
     #[command(flatten)]
     pub cache: DataCacheArgs,
@@ -177,10 +180,14 @@ pub struct OutputArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training")]
 pub struct WatchArgs {
-    /// Every N steps score the data of --test. Prints the step, the loss since the last validation, and the quality;
-    /// with --json they are part of the report. A step is a batch of this worker; for a client, of any worker.
-    #[arg(long, value_name = "N", requires = "test", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Every N steps score the data of --validate, or else of --test. Prints the step, the loss since the last
+    /// validation, and the quality; with --json they are part of the report. A step is a batch of this worker; for a
+    /// client, of any worker.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub validate_every: Option<u64>,
+    /// End the training after N validations in a row without a better loss, and keep the model of the best one.
+    #[arg(long, help_heading = "Training", value_name = "N", requires = "validate", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub patience: Option<u32>,
     /// Save the model to --out every SECONDS.
     #[arg(long, help_heading = "Output", value_name = "SECONDS", requires = "out", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub save_secs: Option<u64>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 type Measure = (&'static str, &'static str, Option<f64>, usize);
 
 /// The names in an object of the quality of predictions of clicks.
-const OF_CLICKS: [&str; 4] = ["logloss", "auc", "calibration", "accuracy"];
+const OF_CLICKS: [&str; 5] = ["logloss", "auc", "calibration", "accuracy", "normalized_entropy"];
 
 fn measures(measured: &Measured) -> Vec<Measure> {
     match measured {
@@ -18,6 +18,7 @@ fn measures(measured: &Measured) -> Vec<Measure> {
             ("auc", "AUC", q.auc, 5),
             ("calibration", "calibration", q.calibration(), 4),
             ("accuracy", "accuracy", Some(q.accuracy), 4),
+            ("normalized_entropy", "normalized entropy", q.normalized_entropy(), 4),
         ],
         Measured::Number(q) => vec![("rmse", "RMSE", Some(q.rmse), 6), ("mae", "MAE", Some(q.mae), 6)],
         Measured::Class(q) => {

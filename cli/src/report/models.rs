@@ -44,6 +44,10 @@ pub fn warn_of_quality(of: &Report) {
     let first = of.progressive.as_ref().and_then(Measured::click);
     let test = of.test.as_ref().and_then(Measured::click);
     crate::report::warnings::warn_of_quality(first, test, columns);
+    if of.test.is_none() {
+        let last = of.last_loss.or_else(|| of.last_pass.as_ref().map(Measured::loss));
+        crate::report::warnings::warn_of_passes(of.progressive.as_ref().map(Measured::loss), last);
+    }
     for (which, measured) in [("progressive", &of.progressive), ("test", &of.test)] {
         if let Some(Measured::Number(q)) = measured {
             // While the model learns the mean, its error is about the deviation of the labels.

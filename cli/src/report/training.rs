@@ -20,11 +20,12 @@ struct Page<'a> {
 }
 
 /// Prints the report of a training of this model, as JSON or as text. `weights`: by feature, of a model with few.
+/// `more` comes at its end.
 pub fn print_report(
     (model, epochs, is_json): (ModelName, u32, bool),
     (of, account): (&Report, &Account),
     weights: &[(String, f32)],
-    validations: Option<Vec<Value>>,
+    more: Numbers,
 ) {
     let lr = model == ModelName::Lr;
     let mut page = Page { of, lr, numbers: Numbers::default() };
@@ -48,9 +49,8 @@ pub fn print_report(
     page.put_dropped();
     let mut report = page.numbers;
     report.add("stopped", of.stopped);
-    if let Some(validations) = validations {
-        report.add("validations", validations);
-    }
+    let more = report.take(more);
+    report.add_all(more);
     account.put(&mut report);
     report.print(is_json);
 }

@@ -27,6 +27,23 @@ pub fn warn_of_quality(first: Option<&Quality>, test: Option<&Quality>, columns:
     }
 }
 
+/// How much lower the loss of the last pass must be than that of the first for a warning.
+const FITS_BETTER: f64 = 0.1;
+
+/// Warns if the last of several passes fits the data much better than the first, and nothing says whether it predicts
+/// better, too: a pass predicts each example before it learns it, but a later one has learned it before.
+pub fn warn_of_passes(first: Option<f64>, last: Option<f64>) {
+    let (Some(first), Some(last)) = (first, last) else { return };
+    let better = 1.0 - last / first;
+    if better > FITS_BETTER {
+        notice!(
+            "gannet: the last pass fits the data {:.0}% better than the first. Part of that may be learned by heart: \
+             hold back data (--test) to see what it is worth, or train fewer passes",
+            better * 100.0
+        );
+    }
+}
+
 /// Warns that all examples had the same label.
 pub fn warn_of_one_class(label: u8) {
     let what = match (input::known_two(), label) {

@@ -7,7 +7,9 @@ use crate::model::notes::{Notes, ended_how};
 use crate::model::saves;
 use crate::report::account::Account;
 use crate::report::models::warn_of_quality;
+use crate::report::numbers::Numbers;
 use crate::report::training::print_report;
+use gannet::train::models::Measured;
 use gannet::train::{BadLines, Columns, Report};
 use serde_json::Value;
 use std::path::Path;
@@ -31,6 +33,29 @@ pub struct Learned<'a> {
 /// The folder of the saved model and its rows. `None`: no model was saved.
 pub type Saved<'a> = Option<(&'a Path, u64)>;
 
+/// What a training was validated to be on the way.
+#[derive(Debug, Default)]
+pub struct Validated {
+    /// Each validation, if some were requested.
+    pub each: Option<Vec<Value>>,
+    /// The model that was saved and is kept, because a later one was no better.
+    pub best: Option<Best>,
+}
+
+/// The best validation so far.
+#[derive(Clone, Debug)]
+pub struct Best {
+    /// The step behind which it was, and the pass of that step, from 1.
+    pub step: u64,
+    pub pass: u32,
+    /// Its loss: the RMSE where the model predicts numbers, otherwise the log loss.
+    pub loss: f64,
+    /// The rows that were saved. `None`: no model was, for want of a folder.
+    pub rows: Option<u64>,
+    /// The quality on the test data.
+    pub test: Option<Measured>,
+}
+
 /// Where the results of a training go, and in which form.
 #[derive(Clone, Copy)]
 pub struct Results<'a> {
@@ -42,6 +67,24 @@ pub struct Results<'a> {
     pub is_alone: bool,
     pub model: ModelName,
     pub epochs: u32,
+}
+
+impl Validated {
+    /// The validations, and the best one if its model is kept, for a report.
+    pub fn numbers(&self) -> Numbers {
+        let mut report = Numbers::default();
+        if let Some(Best { step, pass, loss, .. }) = &self.best {
+            report.line("best");
+            report.words("step ");
+            report.show("best_step", *step, "");
+            report.words(format_args!(", in pass {pass}, validation loss "));
+            report.show_float("best_validation", *loss, 6, "");
+        }
+        if let Some(each) = &self.each {
+            report.add("validations", each.clone());
+        }
+        report
+    }
 }
 
 impl<'a> Results<'a> {
@@ -63,8 +106,16 @@ impl<'a> Results<'a> {
         (of, account): (&Report, &Account),
         save: impl FnOnce(&Path, &Notes<'_>) -> Result<u64, Failure>,
         weights: impl FnOnce() -> Result<Vec<(String, f32)>, Failure>,
-        validations: Option<Vec<Value>>,
+        validated: Validated,
     ) -> Result<(), Failure> {
+        if let Some(best) = &validated.best {
+            let saved = self.output.out.as_deref().zip(best.rows);
+            warn_of_quality(of);
+            // The rows of this process are not those of the best model any more.
+            self.report((of, account), &[], &validated);
+            self.print_saved(saved, of.stopped);
+            return Ok(());
+        }
         let learned = Learned {
             examples: of.examples,
             rows: of.rows,
@@ -78,19 +129,14 @@ impl<'a> Results<'a> {
         let saved = self.save(&learned, save)?;
         warn_of_quality(of);
         // They are pulled last: a server that is lost now costs no model.
-        self.report((of, account), &weights()?, validations);
+        self.report((of, account), &weights()?, &validated);
         self.print_saved(saved, of.stopped);
         Ok(())
     }
 
     /// Prints the report of a training by gradients.
-    pub fn report(
-        &self,
-        results: (&Report, &Account),
-        weights: &[(String, f32)],
-        validations: Option<Vec<Value>>,
-    ) {
-        print_report((self.model, self.epochs, self.output.json), results, weights, validations);
+    pub fn report(&self, results: (&Report, &Account), weights: &[(String, f32)], validated: &Validated) {
+        print_report((self.model, self.epochs, self.output.json), results, weights, validated.numbers());
     }
 
     /// Saves the model with `save`, if a flag names a folder and something was learned. Returns the folder and the

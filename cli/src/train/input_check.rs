@@ -78,6 +78,17 @@ pub fn look(
     }
 }
 
+/// Makes data that is held out be read as the training data, which was checked.
+///
+/// # Errors
+/// As for [`look`].
+pub fn look_at_held_out(data: &Data, held_out: &mut Data) -> Result<(), Failure> {
+    let plain = Data { scale: Default::default(), ..data.clone() };
+    let found = Reader::look(&plain).map_err(wrong)?;
+    held_out.labels = data.labels;
+    alike(data, held_out, found.as_ref())
+}
+
 /// Makes all files that come later be read as the first one.
 fn as_first(data: &mut Data, first: &DetectedFile) {
     data.format = Format::of_name(first.format).unwrap_or(data.format);

@@ -14,7 +14,7 @@ use crate::report::warnings;
 use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::Results;
+use crate::train::ending::{Results, Validated};
 use crate::train::follow;
 use crate::train::in_store::train_in_store;
 use crate::train::options::{options, preflight, schema};
@@ -26,7 +26,6 @@ use gannet::train::models::Objective;
 use gannet::train::{
     Backend, Embedded, FlatTable, Options, Progress, Report, Share, StepReport, train_watched,
 };
-use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -76,9 +75,11 @@ fn train_and_save<B: Backend>(
     of: (ProgressDisplay, &Metrics),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut validator = Validator::new(results, options.test.as_ref(), Objective::Click, &|| true);
-    let trained = learn(options, backend, stop, of, &mut |_| {}, &mut validator)?;
-    finish(results, backend, &trained, account, validator.into_validations())?;
+    let mut validator = Validator::new(results, options.test.as_ref(), Objective::Click, &|| true)
+        .with_validation(options.validation.as_ref());
+    let mut trained = learn(options, backend, stop, of, &mut |_| {}, &mut validator)?;
+    let validated = validator.end(&mut &mut *backend, &mut trained)?;
+    finish(results, backend, &trained, account, validated)?;
     Ok(trained)
 }
 
@@ -116,8 +117,8 @@ pub fn finish<B: Backend>(
     backend: &mut B,
     trained: &Report,
     account: &Account,
-    validations: Option<Vec<Value>>,
+    validated: Validated,
 ) -> Result<(), Failure> {
     let save = |folder: &Path, notes: &Notes<'_>| lr::save_lr(folder, backend, notes);
-    results.save_and_report((trained, account), save, || Ok(Vec::new()), validations)
+    results.save_and_report((trained, account), save, || Ok(Vec::new()), validated)
 }

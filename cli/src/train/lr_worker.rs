@@ -8,6 +8,7 @@ use crate::report::measures::measured;
 use crate::report::warnings;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
+use crate::train::ending::Validated;
 use crate::train::feed::data_client::DataClient;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
@@ -21,7 +22,6 @@ use gannet::train::{
 };
 use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
-use serde_json::Value;
 
 /// Batches that are pulled before the current batch is learned. On one machine a second one gained nothing.
 const DEPTH: usize = 1;
@@ -109,7 +109,7 @@ impl Learner for LrLearner {
         backend: &mut RemoteBackend<Transports>,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Report, Option<Vec<Value>>), Failure> {
+    ) -> Result<(Report, Validated), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator = Validator::new(own.results(), own.held_out.as_ref(), Objective::Click, &is_chief)
@@ -121,7 +121,7 @@ impl Learner for LrLearner {
         };
         let of = (own.display(), &own.metrics);
         let trained = lr::learn(&own.options, backend, &own.stop, of, &mut report_progress, &mut validator)?;
-        Ok((trained, validator.into_validations()))
+        Ok((trained, validator.validated()))
     }
 
     fn close<'t>(
@@ -152,13 +152,13 @@ impl Learner for LrLearner {
         own: &JobWorker<'_>,
         backend: &mut RemoteBackend<Transports>,
         (trained, account): (&mut Report, &Account),
-        validations: Option<Vec<Value>>,
+        validated: Validated,
     ) -> Result<(), Failure> {
         if !own.is_chief {
             warnings::warn_of_no_positive(trained.examples);
-            own.results().report((trained, account), &[], None);
+            own.results().report((trained, account), &[], &Validated::default());
             return Ok(());
         }
-        lr::finish(own.results(), backend, trained, account, validations)
+        lr::finish(own.results(), backend, trained, account, validated)
     }
 }

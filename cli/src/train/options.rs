@@ -33,6 +33,9 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     if with_test && !from.test.is_empty() {
         options.test = Some(input::data(&from.test, &from.input, !from.no_intercept)?);
     }
+    if !from.validate.is_empty() {
+        options.validation = Some(input::data(&from.validate, &from.input, !from.no_intercept)?);
+    }
     options.normalize(&normalize::of_training(args)?);
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     let looks = with_test || input::scale(&from.input).is_some() || from.follow.grows();
@@ -40,6 +43,9 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         let tells = with_test && job.task_index == 0 && !args.output.json;
         let warm = args.lbfgs.warm_start.as_deref();
         input_check::look(from, warm, &mut options.data, options.test.as_mut(), tells)?;
+        if let Some(validation) = &mut options.validation {
+            input_check::look_at_held_out(&options.data, validation)?;
+        }
     }
     let in_splits = job.tasks.tasks == TasksName::On || job.data_server.feed.is_some();
     let read_once = args.model.model == ModelName::Lda;

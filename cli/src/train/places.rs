@@ -7,8 +7,8 @@ mod tests;
 
 use crate::failure::Failure;
 use crate::flags::{
-    FormatName, JobArgs, JobName, ModelName, OptimizerName, RUN_FLAGS, ScaleName, ScheduleName, SyncName,
-    TasksName, TrainArgs,
+    DataArgs, FormatName, JobArgs, JobName, ModelName, OptimizerName, RUN_FLAGS, ScaleName, ScheduleName,
+    SyncName, TasksName, TrainArgs,
 };
 use crate::model::optimizer::{self, KnownFlag, spelt};
 use crate::train::follow;
@@ -81,6 +81,11 @@ const PLACES: &[FlagPlace] = &[
     (&["--optimizer lbfgs"], |p| !p.is_lr(), "works only with --model lr"),
     (&["--warm-start"], |p| p.role().is_some() && !p.is_lbfgs(), "works in one process, or with --optimizer lbfgs: \
         a job continues from the --data-dir of its servers"),
+    (&["--validate", "--patience"], |p| p.role().is_some(), "works in one process; the chief of a job scores --test every \
+        --validate-every steps"),
+    (&["--validate", "--patience"], |p| p.args.job.data_dir.is_some(), "a --data-dir keeps the last rows, not those of \
+        the best validation; save with --out"),
+    (&["--validate", "--patience"], |p| p.is_lbfgs(), "L-BFGS has no steps of batches; it scores --test at its end"),
     (&["--feed"], |p| p.is_lbfgs() || !p.is_lr(),
         "works only with --model lr, and not with --optimizer lbfgs; let the workers read the data"),
     (&["--scale"], |p| p.has_feed(), "the workers of a client cannot read its files before the training; scale the \
@@ -113,7 +118,7 @@ const PLACES: &[FlagPlace] = &[
         "--model lda counts topics of words in its documents, and a saved model does not have those counts"),
     (&["--continue"], |p| p.is_lda(), "does not work with --model lda, because no worker knows the topics of the \
         words that are already counted; --fresh samples all documents again"),
-    (&["--optimizer", "--alpha", "--push", "--test", "--save-secs", "--checkpoint"], |p| p.is_lda(), GRADIENTS),
+    (&["--optimizer", "--alpha", "--push", "--test", "--validate", "--save-secs", "--checkpoint"], |p| p.is_lda(), GRADIENTS),
     (ADMISSION, |p| p.is_lda(), GRADIENTS),
     (&["--tasks"], |p| p.is_lda(), "does not work with --model lda, whose workers keep the topics of their words: \
         each worker takes a fixed share"),
@@ -216,6 +221,12 @@ impl Process<'_> {
     /// The flag, why it means nothing here, and what to do.
     pub fn check_places(&self) -> Result<(), Failure> {
         self.check_missing()?;
+        let DataArgs { test, validate, .. } = &self.args.data;
+        if self.is_given("--validate-every") && test.is_empty() && validate.is_empty() {
+            return Err(Failure::input(
+                "--validate-every: name the data that is scored: --validate FILE, or --test FILE",
+            ));
+        }
         for (flags, means_nothing, why) in PLACES {
             if let Some(flag) = flags.iter().find(|flag| self.is_given(flag)).filter(|_| means_nothing(self))
             {

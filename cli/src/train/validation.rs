@@ -1,13 +1,15 @@
-//! `--validate-every` and `--save-secs`: validates and saves between the steps of a training.
+//! `--validate`, `--validate-every`, `--patience` and `--save-secs`: validates and saves between the steps of a
+//! training.
 
 use crate::failure::Failure;
+use crate::flags::WatchArgs;
 use crate::model::lr;
 use crate::model::notes::Notes;
 use crate::report::measures::put_quality;
 use crate::report::numbers::Numbers;
-use crate::train::ending::Results;
+use crate::train::ending::{Best, Results, Validated};
 use gannet::train::models::{Measured, Objective};
-use gannet::train::{Backend, Data, ReadError, StepReport, TrainError, evaluate};
+use gannet::train::{Backend, Data, ReadError, Report, StepReport, TrainError, evaluate};
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,6 +19,18 @@ use std::time::{Duration, Instant};
 pub struct Validator<'a> {
     results: Results<'a>,
     test: Option<Data>,
+    /// The data of --validate, which is scored instead of the test data.
+    validation: Option<Data>,
+    /// The pass of the last step, its number, and the sums of importance and loss behind it.
+    epoch: u32,
+    last: (u64, f64, f64),
+    /// The step behind which the last validation was.
+    validated_at: u64,
+    /// With --patience: the best validation, and how many since then were no better.
+    best: Option<Best>,
+    since_best: u32,
+    /// Whether --patience has ended the training.
+    is_over: bool,
     /// Whether this process validates and saves. It is called when either is due.
     chief: &'a dyn Fn() -> bool,
     task: Objective,
@@ -58,8 +72,29 @@ impl<'a> Validator<'a> {
     ) -> Validator<'a> {
         let (before, saved) = ((0.0, 0.0), Instant::now());
         let test = test.cloned();
-        let (validations, failure, on_step) = (Vec::new(), None, None);
-        Validator { results, test, chief, task, before, saved, validations, failure, on_step }
+        Validator {
+            results,
+            test,
+            validation: None,
+            epoch: 0,
+            last: (0, 0.0, 0.0),
+            validated_at: 0,
+            best: None,
+            since_best: 0,
+            is_over: false,
+            chief,
+            task,
+            before,
+            saved,
+            validations: Vec::new(),
+            failure: None,
+            on_step: None,
+        }
+    }
+
+    /// Scores this data instead of the test data.
+    pub fn with_validation(self, data: Option<&Data>) -> Validator<'a> {
+        Validator { validation: data.cloned(), ..self }
     }
 
     /// Sets a function that receives the number of each step.
@@ -72,8 +107,13 @@ impl<'a> Validator<'a> {
         if let Some(on_step) = self.on_step {
             on_step(step.number);
         }
+        self.last = (step.number, step.mass, step.loss);
         let of = &self.results.output.watch;
-        let validates = of.validate_every.is_some_and(|every| step.number.is_multiple_of(every));
+        let is_next_pass = std::mem::replace(&mut self.epoch, step.epoch) != step.epoch;
+        let validates = match of.validate_every {
+            Some(every) => step.number.is_multiple_of(every),
+            None => is_next_pass && self.validation.is_some(),
+        };
         let saves = of.save_secs.is_some_and(|seconds| self.saved.elapsed() >= Duration::from_secs(seconds));
         if !(validates || saves) {
             return ControlFlow::Continue(());
@@ -97,19 +137,28 @@ impl<'a> Validator<'a> {
         step: &StepReport<'_>,
         model: &mut dyn ModelInTraining,
     ) -> Result<ControlFlow<()>, Failure> {
-        let Some(test) = &self.test else { return Ok(ControlFlow::Continue(())) };
-        let measured = match model.score(test) {
-            // A signal that ends the wait for the test set does not discard the model.
-            Err(TrainError::Read(ReadError::Stopped { .. })) => return Ok(ControlFlow::Break(())),
-            measured => measured?,
-        };
-        let (mass, loss) = (step.mass - self.before.0, step.loss - self.before.1);
-        self.before = (step.mass, step.loss);
-        let (number, loss) = (step.number, self.task.mean(loss / mass));
+        match self.measure(model) {
+            // A signal that ends the wait for the data does not discard the model.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => Ok(ControlFlow::Break(())),
+            Err(error) => Err(error.into()),
+            Ok(Some(measured)) if watch_of(&self.results).patience.is_some() => {
+                self.keep_best(step, measured.loss(), model)
+            }
+            Ok(_) => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// Scores the data that is held out, and reports it with the loss since the last time.
+    fn measure(&mut self, model: &mut dyn ModelInTraining) -> Result<Option<Measured>, TrainError> {
+        let Some(data) = self.validation.as_ref().or(self.test.as_ref()) else { return Ok(None) };
+        let measured = model.score(data)?;
+        let (number, mass, loss) = self.last;
+        let since = (mass - self.before.0, loss - self.before.1);
+        (self.before, self.validated_at) = ((mass, loss), number);
         let mut report = Numbers::default();
         report.words("step ");
         report.show("step", number, "  loss ");
-        report.show_float("loss", loss, 6, "  validation ");
+        report.show_float("loss", self.task.mean(since.1 / since.0), 6, "  validation ");
         put_quality(&mut report, "validation_", measured.as_ref(), false);
         if measured.is_none() {
             report.words("no example has a label");
@@ -118,20 +167,78 @@ impl<'a> Validator<'a> {
         if !self.results.output.json {
             report.print(false);
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(measured)
     }
 
+    /// Keeps the model if its validation is the best so far. Ends the training if that was too long ago.
+    fn keep_best(
+        &mut self,
+        step: &StepReport<'_>,
+        loss: f64,
+        model: &mut dyn ModelInTraining,
+    ) -> Result<ControlFlow<()>, Failure> {
+        if self.best.as_ref().is_none_or(|best| loss < best.loss) {
+            let rows = self.save_as(step, None, model)?;
+            let test = self.test.as_ref().map(|test| model.score(test)).transpose()?.flatten();
+            self.best = Some(Best { step: step.number, pass: step.epoch + 1, loss, rows, test });
+            self.since_best = 0;
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.since_best += 1;
+        self.is_over = watch_of(&self.results).patience.is_some_and(|patience| self.since_best >= patience);
+        Ok(if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// Saves the model so far, unless a better one is kept.
     fn save(&mut self, step: &StepReport<'_>, model: &mut dyn ModelInTraining) -> Result<(), Failure> {
+        if self.best.is_some() {
+            return Ok(());
+        }
+        let ended = format!("it was saved in the middle of it, after step {}", step.number);
+        self.save_as(step, Some(ended), model).map(drop)
+    }
+
+    /// Saves the model, if a flag names a folder. Returns the number of rows.
+    fn save_as(
+        &mut self,
+        step: &StepReport<'_>,
+        ended: Option<String>,
+        model: &mut dyn ModelInTraining,
+    ) -> Result<Option<u64>, Failure> {
         let Results { output, input, intercept, .. } = self.results;
         let (counts, crosses) = (crate::input::counts(input), crate::input::crosses(input)?);
-        let Some(folder) = &output.out else { return Ok(()) };
-        let ended = Some(format!("it was saved in the middle of it, after step {}", step.number));
+        let Some(folder) = &output.out else { return Ok(None) };
         let notes = Notes { format: step.format, columns: step.columns, counts, crosses, intercept, ended };
         let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
         // Counted from the end of the save, so that slow saves leave time for training.
         self.saved = Instant::now();
-        Ok(())
+        Ok(Some(rows))
+    }
+
+    /// The end of a training in one process. Validates the last pass, unless a signal or the patience has ended the
+    /// training. If an earlier model is the best one, the report gets its test.
+    pub fn end(
+        mut self,
+        model: &mut dyn ModelInTraining,
+        trained: &mut Report,
+    ) -> Result<Validated, Failure> {
+        let is_due = self.validation.is_some() && self.validated_at != self.last.0;
+        let last = if is_due && !trained.stopped { self.measure(model)? } else { None };
+        if let Some(best) = &self.best {
+            if last.is_some_and(|last| last.loss() < best.loss) {
+                self.best = None;
+            } else if self.is_over || !trained.stopped {
+                (trained.test, trained.stopped) = (best.test.clone(), false);
+            }
+        }
+        if self.is_over && !self.results.output.json {
+            let patience = self.since_best;
+            notice!(
+                "gannet: the training ended early: {patience} validations in a row were no better (--patience)"
+            );
+        }
+        Ok(self.validated())
     }
 
     /// The failure that ended the training, if there was one.
@@ -139,8 +246,13 @@ impl<'a> Validator<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// All validations, if they were requested.
-    pub fn into_validations(self) -> Option<Vec<Value>> {
-        self.results.output.watch.validate_every.map(|_| self.validations)
+    /// All validations, if they were requested, and the best one.
+    pub fn validated(self) -> Validated {
+        let is_wanted = self.results.output.watch.validate_every.is_some() || self.validation.is_some();
+        Validated { each: is_wanted.then_some(self.validations), best: self.best }
     }
+}
+
+fn watch_of<'a>(results: &Results<'a>) -> &'a WatchArgs {
+    &results.output.watch
 }

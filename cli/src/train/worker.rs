@@ -12,7 +12,7 @@ use crate::runs::begin::{AGAIN_ALONE, AGAIN_IN_A_JOB};
 use crate::runs::in_run::{self, InRun};
 use crate::runs::{fixed_share, settings};
 use crate::signals;
-use crate::train::ending::{Results, learned_something};
+use crate::train::ending::{Results, Validated, learned_something};
 use crate::train::feed::data_client::DataClient;
 use crate::train::normalize;
 use crate::train::tasks::{self, InJob};
@@ -22,7 +22,6 @@ use gannet::sync::SyncConfig;
 use gannet::table::{Admission, TableId};
 use gannet::train::{BadLines, Data, Options, Share};
 use gannet::{Schema, Transports, Worker};
-use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -76,7 +75,7 @@ pub trait Learner {
         tables: &mut Self::Tables,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Self::Trained, Option<Vec<Value>>), Failure>;
+    ) -> Result<(Self::Trained, Validated), Failure>;
 
     /// Ends this worker's pushes. Returns its connection, and the table at which other workers see that.
     fn close<'t>(
@@ -98,7 +97,7 @@ pub trait Learner {
         own: &JobWorker<'_>,
         tables: &mut Self::Tables,
         results: (&mut Self::Trained, &Account),
-        validations: Option<Vec<Value>>,
+        validated: Validated,
     ) -> Result<(), Failure>;
 }
 
@@ -183,7 +182,7 @@ impl<'a> JobWorker<'a> {
             if L::BATCHES_PUSH_TO_ALL { &names } else { &[] },
         )?;
         let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
-        let (mut trained, validations) = trained.map_err(|failure| match &in_job {
+        let (mut trained, validated) = trained.map_err(|failure| match &in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
         })?;
@@ -192,7 +191,7 @@ impl<'a> JobWorker<'a> {
         if self.is_chief && !trained.summary().stopped {
             learner.measure(&mut tables, &mut trained, self.held_out.take())?;
         }
-        learner.report(&self, &mut tables, (&mut trained, &account), validations)?;
+        learner.report(&self, &mut tables, (&mut trained, &account), validated)?;
         let Summary { examples, seconds, loss, rows, stopped, bad_lines, .. } = trained.summary();
         if self.is_chief && !stopped {
             run.finish(rows, &account)?;

@@ -60,6 +60,13 @@ impl Quality {
         (self.mean_label > 0.0).then(|| self.mean_predicted / self.mean_label)
     }
 
+    /// The log loss divided by that of a constant prediction of the mean label (He et al. 2014): below 1 the
+    /// predictions say more than the mean. `None` if all examples have one label.
+    pub fn normalized_entropy(&self) -> Option<f64> {
+        let mean = self.loss_of_mean();
+        (mean > 0.0).then(|| self.log_loss / mean)
+    }
+
     /// The label of all examples, if all have the same.
     pub fn one_class(&self) -> Option<u8> {
         match self.mean_label {

@@ -20,6 +20,8 @@ pub struct Options {
     pub data: Data,
     /// Examples to score after the training.
     pub test: Option<Data>,
+    /// Examples that whoever watches the training scores between its steps.
+    pub validation: Option<Data>,
     /// Examples in a batch.
     pub batch: usize,
     /// Passes over the file.
@@ -49,6 +51,7 @@ impl Options {
         Options {
             data,
             test: None,
+            validation: None,
             batch: 256,
             epochs: 1,
             share: Share::ALL,
@@ -70,18 +73,18 @@ impl Options {
         Err(ReadError::Limit { what: "the number of threads", value, max })
     }
 
-    /// Normalizes the values of the training data, and of the test data by the same numbers.
+    /// Normalizes the values of the training data, and of data that is held out by the same numbers.
     pub fn normalize(&mut self, normalize: &Normalize) {
         self.data.normalize = normalize.clone();
-        if let Some(test) = &mut self.test {
-            test.normalize = normalize.follower();
+        for held_out in self.test.iter_mut().chain(&mut self.validation) {
+            held_out.normalize = normalize.follower();
         }
     }
 
     /// Makes this flag end waits for standard input or a FIFO. [`train`](crate::train()) checks its own flag between
     /// batches.
     pub fn stop_on(&mut self, flag: &Arc<AtomicBool>) {
-        for data in std::iter::once(&mut self.data).chain(&mut self.test) {
+        for data in std::iter::once(&mut self.data).chain(&mut self.test).chain(&mut self.validation) {
             data.stop = StopFlag::from(flag.clone());
         }
     }

@@ -14,6 +14,8 @@ use std::ops::ControlFlow;
 pub struct StepReport<'a> {
     /// Batches learned in all passes.
     pub number: u64,
+    /// The pass of the batch, from 0.
+    pub epoch: u32,
     /// The sum of the importance of the examples learned in all passes.
     pub mass: f64,
     /// The sum of the examples' losses times their importance, where each example is predicted before it is learned.

@@ -97,7 +97,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
                 Some(split) => self.end_split(&split)?,
                 None => {
                     self.learn(&batch, batches, stop)?;
-                    if self.watched(watch).is_break() {
+                    if self.watched(batch.epoch, watch).is_break() {
                         (self.pulls.ended, broken) = (true, true);
                     }
                 }
@@ -216,11 +216,11 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
     }
 
     /// Calls the observer after a step.
-    fn watched(&mut self, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
+    fn watched(&mut self, epoch: u32, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
         self.steps += 1;
         let (mass, loss) = self.sums.all();
         let (format, columns) = (self.data_format.0, self.data_format.1.as_ref());
-        watch(&StepReport { number: self.steps, mass, loss, format, columns }, self.backend)
+        watch(&StepReport { number: self.steps, epoch, mass, loss, format, columns }, self.backend)
     }
 
     fn progress(&mut self, batch: &Batch, queued: usize) -> Progress {

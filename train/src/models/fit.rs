@@ -71,8 +71,8 @@ pub fn fit_watched<T: Tables>(
     let preparer = learner.tables.preparer(0)?;
     let mut batches = Batches::start(opened, plan, options.threads > 1, preparer)?;
     let mut watched = |learner: &mut ModelLearner<'_, T>| {
-        let (number, (mass, loss)) = (learner.steps, learner.sums());
-        let step = StepReport { number, mass, loss, format, columns: columns.as_ref() };
+        let (number, epoch, (mass, loss)) = (learner.steps, learner.epoch, learner.sums());
+        let step = StepReport { number, epoch, mass, loss, format, columns: columns.as_ref() };
         watch(&step, learner.model, learner.tables)
     };
     let learned = learner.run(&mut batches, stop, start, options, progress, &mut watched);

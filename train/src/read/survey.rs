@@ -15,7 +15,7 @@ use crate::read::formats::number::parse_float;
 use crate::read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 #[cfg(feature = "parquet")]
 use crate::read::tables::table_blocks;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// The most different values of a column that are counted.
@@ -113,11 +113,12 @@ pub struct Survey {
     pub columns: Vec<ColumnSurvey>,
     /// The number of lines that are examples, and of bad lines.
     pub lines: (u64, u64),
+    /// The places of the columns, by their names.
+    places: HashMap<String, usize>,
 }
 
 impl Survey {
-    /// Surveys `data`: the first lines of the first file, or all lines of every file. Empty for files that are not
-    /// CSV.
+    /// Surveys `data`: its first lines, or all lines of every file. Empty for files without columns.
     ///
     /// # Errors
     /// A file cannot be read, or only once.
@@ -140,7 +141,7 @@ impl Survey {
             let mut source = Source::new(path.clone(), stream, &data.stop)?;
             let Some(mut kind) = LineReader::of(&mut source, data)? else { continue };
             survey.look(&mut source, &mut kind, first_lines.unwrap_or(u64::MAX))?;
-            if first_lines.is_some() {
+            if survey.lines.0 + survey.lines.1 >= first_lines.unwrap_or(u64::MAX) {
                 break;
             }
         }
@@ -197,8 +198,9 @@ impl Survey {
 
     /// The place of the column with this name. Behind the last if there are too many.
     fn place(&mut self, name: &str) -> usize {
-        let known = self.columns.iter().position(|known| known.name == name);
+        let known = self.places.get(name).copied();
         if known.is_none() && self.columns.len() < COLUMNS_MAX {
+            self.places.insert(name.to_owned(), self.columns.len());
             self.columns.push(ColumnSurvey { name: name.to_owned(), ..ColumnSurvey::default() });
             return self.columns.len() - 1;
         }
@@ -207,7 +209,7 @@ impl Survey {
 
     /// The column with this name.
     pub fn column(&self, name: &str) -> Option<&ColumnSurvey> {
-        self.columns.iter().find(|column| column.name == name)
+        self.places.get(name).map(|&place| &self.columns[place])
     }
 
     /// Of the columns that no flag names, those with numbers, and those with numbers and categories at once. If there

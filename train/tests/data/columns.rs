@@ -439,6 +439,23 @@ fn json_lines_of_vw_have_the_examples_of_its_text() {
     }
 }
 
+/// A first file of a header alone made categories of all columns.
+#[test]
+fn the_survey_goes_on_in_the_next_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = [
+        ("a.csv", "label,x,y\n"),
+        ("b.csv", "label,x,y\n1,0.5,3\n"),
+        ("c.csv", "label,x,y\n0,1.5,4\n1,2,5\n"),
+    ];
+    let files = files.map(|(name, text)| file(&folder, name, text));
+    for (lines, values) in [(Some(2), 2), (Some(10_000), 3), (None, 3)] {
+        let survey = Survey::of(&Data::of(files.to_vec()), lines).unwrap();
+        let column = survey.column("x").unwrap();
+        assert_eq!((survey.lines.0, column.values, column.decimals), (values, values, 2), "{lines:?}");
+    }
+}
+
 #[test]
 fn columns_get_the_type_that_their_values_suggest() {
     let folder = tempfile::tempdir().unwrap();

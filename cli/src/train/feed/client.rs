@@ -271,7 +271,7 @@ impl ServedJob<'_> {
             served: self.status.served(),
             format: self.format,
         };
-        report.print(results.output.json, validator.into_validations(), account);
+        report.print(results.output.json, validator.validated().numbers(), account);
         results.print_saved(saved, stopped);
         ending::ended_early(stopped, report.examples())?;
         let has_all_rows = self.args.admission.admission() == Admission::All;
@@ -324,7 +324,8 @@ impl ServedJob<'_> {
                     let number = if due { step / every * every } else { step };
                     validated = step / every;
                     let (format, columns) = (self.format, self.columns.as_ref());
-                    let step = StepReport { number, mass: losses.0, loss: losses.1, format, columns };
+                    let step =
+                        StepReport { number, epoch: 0, mass: losses.0, loss: losses.1, format, columns };
                     let flow = validator.step(&step, &mut backend);
                     validator.failed()?;
                     if flow.is_break() {

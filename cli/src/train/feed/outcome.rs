@@ -38,7 +38,7 @@ impl JobOutcome {
         self.job.as_ref().map_or(0, |job| job.examples)
     }
 
-    pub fn print(&self, as_json: bool, validations: Option<Vec<Value>>, account: &Account) {
+    pub fn print(&self, as_json: bool, more: Numbers, account: &Account) {
         let JobOutcome { job, seconds, stopped, test, stats, transport, served, format } = self;
         let (job, examples, mut report) = (job.as_ref(), self.examples(), Numbers::default());
         report.line("");
@@ -68,9 +68,8 @@ impl JobOutcome {
             "tasks": job.map(|job| job.tasks), "tasks_done": job.map(|job| job.tasks_done), "stopped": stopped,
             "workers": job.iter().flat_map(|job| &job.members).map(worker).collect::<Vec<_>>(),
         }));
-        if let Some(validations) = validations {
-            report.add("validations", validations);
-        }
+        let more = report.take(more);
+        report.add_all(more);
         account.put(&mut report);
         report.print(as_json);
     }

@@ -15,7 +15,7 @@ use crate::report::{warnings, words};
 use crate::runs::in_run::InRun;
 use crate::runs::settings::of_run;
 use crate::signals;
-use crate::train::ending::{Learned, Results};
+use crate::train::ending::{Learned, Results, Validated};
 use crate::train::in_store::train_in_store;
 use crate::train::lbfgs::plan::{LbfgsPlan, options, plan, preflight};
 use crate::train::lbfgs::report::{LbfgsResults, Led};
@@ -31,7 +31,6 @@ use gannet::train::lbfgs::{
 };
 use gannet::train::{Backend, Data, Options, PushContent, Reduce, Share, evaluate, test_at_end};
 use gannet::{Schema, Transports, Worker};
-use serde_json::Value;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -110,10 +109,10 @@ impl Learner for LbfgsLearner {
         columns: &mut RemoteColumns<Transports>,
         _: &InRun,
         _: Option<&InJob>,
-    ) -> Result<(LbfgsResults, Option<Vec<Value>>), Failure> {
+    ) -> Result<(LbfgsResults, Validated), Failure> {
         let (plan, options, stop) = (&self.plan, &own.options, &*own.stop);
         if own.is_chief {
-            return Ok((lead(&own.args.output, (plan, options), columns, stop)?, None));
+            return Ok((lead(&own.args.output, (plan, options), columns, stop)?, Validated::default()));
         }
         let (mut examples, loaded) = read_share(plan, options)?;
         let number = (own.args.job.task_index, own.incarnation);
@@ -121,7 +120,7 @@ impl Learner for LbfgsLearner {
         warnings::warn_of_bad_lines(&loaded.bad_lines);
         warnings::warn_of_crosses(options);
         let (examples, passes, stopped) = (examples.len() as u64, done.passes, done.stopped);
-        Ok((LbfgsResults { examples, passes, stopped, loaded, led: None }, None))
+        Ok((LbfgsResults { examples, passes, stopped, loaded, led: None }, Validated::default()))
     }
 
     fn close<'t>(
@@ -147,7 +146,7 @@ impl Learner for LbfgsLearner {
         own: &JobWorker<'_>,
         columns: &mut RemoteColumns<Transports>,
         (results, account): (&mut LbfgsResults, &Account),
-        _: Option<Vec<Value>>,
+        _: Validated,
     ) -> Result<(), Failure> {
         finish(own.results(), &own.args.job, &self.plan, columns, (results, account))
     }

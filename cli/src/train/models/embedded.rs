@@ -14,7 +14,7 @@ use crate::signals;
 use crate::train::ending::Results;
 use crate::train::follow;
 use crate::train::in_store::train_in_store;
-use crate::train::models::learn::{finish, learn};
+use crate::train::models::learn::{InTables, finish, learn};
 use crate::train::models::plan::{model, preflight};
 use crate::train::models::topics::{documents, sample_alone, topic_model};
 use crate::train::options::options;
@@ -83,8 +83,10 @@ fn train_in<T: Tables>(
     of: (ProgressDisplay, &Metrics, Option<&InJob>),
     account: &Account,
 ) -> Result<Report, Failure> {
-    let mut validator = Validator::new(results, options.test.as_ref(), model.task(), &|| true);
-    let trained = learn(options, (&mut *model, shape), tables, stop, of, &mut validator)?;
-    finish(results, shape, model, tables, (&trained, account), validator.into_validations())?;
+    let mut validator = Validator::new(results, options.test.as_ref(), model.task(), &|| true)
+        .with_validation(options.validation.as_ref());
+    let mut trained = learn(options, (&mut *model, shape), tables, stop, of, &mut validator)?;
+    let validated = validator.end(&mut InTables { model, shape, tables }, &mut trained)?;
+    finish(results, shape, model, tables, (&trained, account), validated)?;
     Ok(trained)
 }

@@ -11,12 +11,11 @@ use crate::report::account::Account;
 use crate::report::models;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings::{warn_of_bad_lines, warn_of_crosses};
-use crate::train::ending::Results;
+use crate::train::ending::{Results, Validated};
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
 use gannet::train::models::{Measured, Model, fit_watched, score};
 use gannet::train::{Data, Options, Progress, Report, StepReport, Tables, TrainError};
-use serde_json::Value;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
@@ -56,10 +55,10 @@ pub fn learn<T: Tables>(
 }
 
 /// A model during its training.
-struct InTables<'a, T> {
-    model: &'a mut dyn Model,
-    shape: &'a Shape,
-    tables: &'a mut T,
+pub struct InTables<'a, T> {
+    pub model: &'a mut dyn Model,
+    pub shape: &'a Shape,
+    pub tables: &'a mut T,
 }
 
 impl<T: Tables> ModelInTraining for InTables<'_, T> {
@@ -89,11 +88,11 @@ pub fn finish<T: Tables>(
     model: &dyn Model,
     tables: &mut T,
     (trained, account): (&Report, &Account),
-    validations: Option<Vec<Value>>,
+    validated: Validated,
 ) -> Result<(), Failure> {
     let tables = RefCell::new(tables);
     let save =
         |folder: &Path, notes: &Notes<'_>| save(folder, (shape, notes), model, &mut **tables.borrow_mut());
     let weights = || models::weights(model, &mut **tables.borrow_mut(), trained);
-    results.save_and_report((trained, account), save, weights, validations)
+    results.save_and_report((trained, account), save, weights, validated)
 }

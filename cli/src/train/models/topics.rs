@@ -13,7 +13,7 @@ use crate::report::warnings::warn_of_bad_lines;
 use crate::runs::begin::AGAIN_ALONE;
 use crate::runs::in_run::InRun;
 use crate::signals;
-use crate::train::ending::{Learned, Results};
+use crate::train::ending::{Learned, Results, Validated};
 use crate::train::in_store::train_in_store;
 use crate::train::models::plan::keep_step;
 use crate::train::tasks::InJob;
@@ -139,9 +139,9 @@ impl Learner for TopicModel {
         tables: &mut RemoteTables<Transports>,
         _: &InRun,
         _: Option<&InJob>,
-    ) -> Result<((Sampled, u64), Option<Vec<Value>>), Failure> {
+    ) -> Result<((Sampled, u64), Validated), Failure> {
         let sampled = sample(&own.options, &self.model, tables, &own.stop, (own.display(), &own.metrics))?;
-        Ok(((sampled, 0), None))
+        Ok(((sampled, 0), Validated::default()))
     }
 
     fn close<'t>(
@@ -168,7 +168,7 @@ impl Learner for TopicModel {
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
         ((sampled, _), account): (&mut (Sampled, u64), &Account),
-        _: Option<Vec<Value>>,
+        _: Validated,
     ) -> Result<(), Failure> {
         if !own.is_chief {
             print(own.args.output.json, (sampled, account), None, &self.names);

@@ -10,6 +10,7 @@ use crate::report::models;
 use crate::report::warnings::warn_of_no_positive;
 use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
+use crate::train::ending::Validated;
 use crate::train::models::learn::{finish, learn};
 use crate::train::models::plan::{keep_step, membership, model, preflight};
 use crate::train::models::topics::{documents, topic_model};
@@ -22,7 +23,6 @@ use gannet::train::models::{Model, push_of, score, sizes};
 use gannet::train::{Data, PushContent, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
-use serde_json::Value;
 
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ impl Learner for ModelLearner {
         tables: &mut RemoteTables<Transports>,
         run: &InRun,
         in_job: Option<&InJob>,
-    ) -> Result<(Report, Option<Vec<Value>>), Failure> {
+    ) -> Result<(Report, Validated), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator =
@@ -106,7 +106,7 @@ impl Learner for ModelLearner {
         let of = (own.display(), &own.metrics, in_job);
         let model: &mut dyn Model = &mut *self.model;
         let trained = learn(&own.options, (model, &self.shape), tables, &own.stop, of, &mut validator)?;
-        Ok((trained, validator.into_validations()))
+        Ok((trained, validator.validated()))
     }
 
     fn close<'t>(
@@ -135,14 +135,18 @@ impl Learner for ModelLearner {
         own: &JobWorker<'_>,
         tables: &mut RemoteTables<Transports>,
         (trained, account): (&mut Report, &Account),
-        validations: Option<Vec<Value>>,
+        validated: Validated,
     ) -> Result<(), Failure> {
         let (results, model) = (own.results(), &*self.model);
         if !own.is_chief {
             warn_of_no_positive(trained.examples);
-            results.report((trained, account), &models::weights(model, tables, trained)?, None);
+            results.report(
+                (trained, account),
+                &models::weights(model, tables, trained)?,
+                &Validated::default(),
+            );
             return Ok(());
         }
-        finish(results, &self.shape, model, tables, (trained, account), validations)
+        finish(results, &self.shape, model, tables, (trained, account), validated)
     }
 }

@@ -64,7 +64,7 @@ fn files_of_table(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Whether a folder, or one to which a link leads, has images of a table.
-pub(crate) fn has_images(folder: &Path) -> bool {
+pub fn has_images(folder: &Path) -> bool {
     let is_image = |entry: fs::DirEntry| {
         entry.file_name().to_str().is_some_and(is_image_name)
             && own_files::owner(&entry.path(), &[IMAGE_BEGINNING]) == FileOwner::Gannet

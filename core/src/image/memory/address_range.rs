@@ -7,11 +7,14 @@
 #![allow(unsafe_code)]
 
 use crate::image::layout::*;
+use crate::image::memory::mappings;
 use crate::limits::{CHUNK_BYTES, SLAB_BYTES_MAX, SLAB_RESERVE_BYTES, SLAB_RESERVE_FACTOR};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A reserved range of one image and its file. Dropping it unmaps its chunks.
 pub(crate) struct AddressRange {
@@ -20,7 +23,7 @@ pub(crate) struct AddressRange {
     bytes: usize,
     file: Arc<File>,
     access: libc::c_int,
-    _reservation: Reservation,
+    reservation: Reservation,
 }
 
 // SAFETY: the base points into a mapping that this value owns and that is tied to no thread.
@@ -40,7 +43,7 @@ impl AddressRange {
         let reservation = Reservation::new(bytes + CHUNK_BYTES)?;
         let base = reservation.at.map_addr(|a| a.next_multiple_of(CHUNK_BYTES));
         let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-        let range = AddressRange { base, bytes, file, access, _reservation: reservation };
+        let range = AddressRange { base, bytes, file, access, reservation };
         // SAFETY: nobody has seen the range yet, so nothing refers to its header.
         unsafe { range.overlay(0, 0, CHUNK_BYTES) }?;
         Ok(range)
@@ -102,6 +105,8 @@ impl AddressRange {
         assert!(
             at + bytes <= self.bytes && at.is_multiple_of(CHUNK_BYTES) && file_at.is_multiple_of(CHUNK_BYTES)
         );
+        mappings::begin()?;
+        self.reservation.mappings.fetch_add(1, Relaxed);
         // SAFETY: the target lies inside our own reservation (checked above, and the base is aligned up within its
         // slack). Nothing refers to it, as the caller promises. The mapping does not outlive the reservation.
         let p = unsafe {
@@ -142,18 +147,22 @@ impl AddressRange {
 struct Reservation {
     at: *mut u8,
     bytes: usize,
+    /// It and what was mapped over it.
+    mappings: AtomicUsize,
 }
 
 impl Reservation {
     fn new(bytes: usize) -> io::Result<Reservation> {
+        mappings::begin()?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping at addresses that the system chooses.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
         if at == libc::MAP_FAILED {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(Reservation { at: at.cast(), bytes })
+            let error = io::Error::last_os_error();
+            mappings::end(1);
+            return Err(error);
         }
+        Ok(Reservation { at: at.cast(), bytes, mappings: AtomicUsize::new(1) })
     }
 }
 
@@ -162,6 +171,7 @@ impl Drop for Reservation {
         // SAFETY: the addresses are this value's, with all that was mapped over them, and nothing refers to them any
         // more.
         unsafe { libc::munmap(self.at.cast(), self.bytes) };
+        mappings::end(*self.mappings.get_mut());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::limits::{LATE_TIME, RUN_TABLES_MAX};
 use crate::runs::registry::{Registry, RunAdmission, RunEnd, RunRecord, RunRefusal};
+use gannet_core::has_images;
 use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::limits::STATUS_PUSHERS_MAX;
 use gannet_wire::messages::member::{WorkerIncarnation, WorkerState};
@@ -55,8 +56,9 @@ impl Registry {
             return Vec::new();
         }
         let folder = self.file.as_deref().and_then(Path::parent).and_then(|folder| folder.read_dir().ok());
-        let names =
-            folder.into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        // A folder that has no image is none of a table any more: files of the user kept it from going with the rows.
+        let entries = folder.into_iter().flatten().flatten().filter(|entry| has_images(&entry.path()));
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let of_run = |table: String| {
             let own_name = table.strip_prefix(name)?.strip_prefix('.')?;
             if tables.iter().any(|of| of == own_name) {

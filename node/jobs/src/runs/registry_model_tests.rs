@@ -286,9 +286,13 @@ fn rows_are_trained_further_with_the_flags_that_they_depend_on() {
 #[test]
 fn rows_without_their_registry_were_taken_for_new_ones() {
     let folder = tempfile::tempdir().unwrap();
-    for table in ["r.t", "r.3.t", "other.t", "r.x"] {
-        std::fs::create_dir(folder.path().join(table)).unwrap();
-    }
+    let file = |table: &str, name: &str| {
+        std::fs::create_dir_all(folder.path().join(table)).unwrap();
+        std::fs::write(folder.path().join(table).join(name), b"GANNETIM of rows").unwrap();
+    };
+    ["r.t", "r.3.t", "other.t", "r.x"].iter().for_each(|table| file(table, "shard-0000.image"));
+    // Files of the user alone are no rows: they were left when the run was forgotten.
+    ["r.4.t", "r.5.t"].iter().for_each(|table| file(table, "notes"));
     let mut registry = open(Some(folder.path()));
     let lost = come(&mut registry, incarnation(0, 1), RunIntent::Auto, 3).unwrap_err();
     for words in ["\"r.t\"", "\"r.3.t\"", "RUNS", "--fresh"] {

@@ -239,7 +239,7 @@ impl Role {
 
     /// The role of a column whose values are numbers and categories.
     pub(crate) fn both(name: &str) -> Role {
-        let keys = ColumnKeys::new(name);
+        let keys = ColumnKeys::of_numbers(name);
         Role::Both(keys, keys.numeric(), keys.missing())
     }
 

@@ -53,18 +53,26 @@ pub fn cross_key(keys: &[u64]) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnKeys {
     seed: u64,
+    /// Whether the values are numbers, too, so that `5.0` is the value `5`.
+    of_numbers: bool,
 }
 
 impl ColumnKeys {
     /// The keys of the column of this name.
     pub fn new(column: &str) -> ColumnKeys {
-        ColumnKeys { seed: text_key(0, column.as_bytes()) }
+        ColumnKeys { seed: text_key(0, column.as_bytes()), of_numbers: false }
+    }
+
+    /// The keys of a column whose values are numbers and categories. A whole number is one category, whether it is
+    /// written as `5` or as `5.0`: a table that gets a missing value has floats in place of integers.
+    pub(crate) fn of_numbers(column: &str) -> ColumnKeys {
+        ColumnKeys { of_numbers: true, ..ColumnKeys::new(column) }
     }
 
     /// The key of a categorical value. An empty text is a value too.
     #[inline(always)]
     pub fn categorical(&self, value: &[u8]) -> u64 {
-        text_key(self.seed, value)
+        text_key(self.seed, if self.of_numbers { without_zero(value) } else { value })
     }
 
     /// The [categorical](Self::categorical) key of the `length` bytes at `p`, in a buffer with 8 readable bytes after
@@ -85,10 +93,29 @@ impl ColumnKeys {
     }
 }
 
+/// A whole number without `.0` at its end. Any other text as it is.
+fn without_zero(text: &[u8]) -> &[u8] {
+    let Some(whole) = text.strip_suffix(b".0") else { return text };
+    let digits = whole.strip_prefix(b"-").unwrap_or(whole);
+    if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) { whole } else { text }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn whole_numbers_have_one_key_in_a_column_of_numbers() {
+        let (plain, numbers) = (ColumnKeys::new("a"), ColumnKeys::of_numbers("a"));
+        for (text, as_text) in [("5.0", "5"), ("-12.0", "-12"), ("0.0", "0")] {
+            assert_eq!(numbers.categorical(text.as_bytes()), plain.categorical(as_text.as_bytes()));
+        }
+        for text in ["5", "5.00", ".0", "-.0", "x.0", "1.5.0", "5.1", "", "1e3.0"] {
+            assert_eq!(numbers.categorical(text.as_bytes()), plain.categorical(text.as_bytes()), "{text}");
+        }
+        assert_ne!(plain.categorical(b"5.0"), plain.categorical(b"5"));
+    }
 
     /// Golden: a change here makes every saved CSV model predict nonsense.
     #[test]

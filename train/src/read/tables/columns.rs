@@ -24,7 +24,13 @@ use std::ops::Range;
 /// Whether a column of this type has numbers unless a flag says otherwise: its values have a decimal point.
 pub(crate) fn has_numbers(of: &DataType) -> bool {
     let of = if let DataType::Dictionary(_, values) = of { values } else { of };
-    of.is_floating() || of.is_decimal()
+    match of {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => *scale > 0,
+        of => of.is_floating(),
+    }
 }
 
 /// Refuses a column whose type does not fit its role: what is wrong, and what to do.
@@ -56,7 +62,7 @@ pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String
             "column {name:?} has type {of}: categories are integers or strings; cast it, give each element a column, or \
              leave it out (--ignore {name})"
         )),
-        Role::Categorical(_) | Role::Both(..) if one.is_floating() => Err(format!(
+        Role::Categorical(_) if one.is_floating() => Err(format!(
             "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
         )),
         Role::Numeric(..) | Role::Both(..) | Role::OfExample(_) | Role::Label if is_list || is_time => {

@@ -212,6 +212,12 @@ fn of_bytes() -> Vec<Case> {
             "ignore=x",
             Error(&["no feature columns"]),
         ),
+        case(
+            "floats that are numbers and categories",
+            column("x", Arc::new(Float64Array::from(vec![Some(5.0), None, Some(0.5)]))),
+            "both=x",
+            Rows("1¦x=5¦x#5§1¦x=¦x?§1¦x=0.5¦x#0.5"),
+        ),
         case("nulls alone", column("x", Arc::new(NullArray::new(2))), "", Rows("1¦x=§1¦x=")),
         case(
             "text as numbers",

@@ -58,6 +58,7 @@ fn data(path: &str, settings: &str) -> Data {
             "label" => columns.label = Some(value.to_owned()),
             "numeric" => columns.numeric = list(value),
             "categorical" => columns.categorical = list(value),
+            "both" => columns.both = list(value),
             "ignore" => columns.ignored = list(value),
             "offset" => columns.offset = Some(value.to_owned()),
             "importance" => columns.importance = Some(value.to_owned()),
