@@ -196,7 +196,7 @@ class Dataset:
             "numeric": _names("numeric", numeric),
             "both": _names("both", both),
             "offset": offset,
-            "importance": None if is_matrix else importance,
+            "importance": importance if isinstance(importance, str) else None,
             "ignore": _names("ignore", ignore),
             "format": format,
             "delimiter": delimiter,

@@ -34,8 +34,10 @@ impl Job {
 
     /// Starts a worker of this index that runs until it is killed: it has more passes than it can finish.
     fn worker(&self, index: u32, hosts: &[&str], scheduler: &str) -> Process {
+        // A step of several tables costs more: with few of them a busy machine ends the job within the limit, too.
+        let batch = if self.model == "lr" { 64 } else { 256 };
         Process::start(gannet(&format!(
-            "train {} --model {} --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --json --batch 64 \
+            "train {} --model {} --ps-hosts {} --worker-hosts a:1,b:1 --job-name worker --task-index {index} --json --batch {batch} \
              --task-bytes 64KiB --worker-timeout 2 --peer-timeout 20 --epochs 20 --tasks on --scheduler {scheduler}",
             self.data.display(),
             self.model,

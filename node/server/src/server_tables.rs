@@ -17,7 +17,7 @@ use crate::tables::identities::{Identities, IdentityClaim, to_begin_anew};
 use crate::tables::regions::Regions;
 use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
-use gannet_core::{Schema, ShardSet, Shards, Store, TableIdentity};
+use gannet_core::{OpenError, Schema, ShardSet, Shards, Store, TableIdentity};
 use gannet_jobs::failure_detector::FailureDetector;
 use gannet_transport::Registrar;
 use gannet_wire::coordinator::Coordinator;
@@ -166,7 +166,9 @@ impl ServerTables {
                     Ok(shards) => Some(shards),
                     Err(error) => {
                         self.home.identities.note_opened(&schema.name, identity, false);
-                        return refuse(Refusal::Images, error.to_string());
+                        let is_limit = matches!(error, OpenError::Limit { .. });
+                        let refusal = if is_limit { Refusal::Limit } else { Refusal::Images };
+                        return refuse(refusal, error.to_string());
                     }
                 }
             }

@@ -49,9 +49,7 @@ pub(crate) fn restore_tables(tables: &mut ServerTables, plan: &RestorePlan) -> R
 /// The error for a table that cannot be opened.
 fn not_opened(table: &str, failure: RequestFailure) -> RestoreError {
     let (why, system) = match failure {
-        RequestFailure::Refused(refusal, why) => {
-            (why, matches!(refusal, Refusal::Images | Refusal::NoSpace | Refusal::Limit))
-        }
+        RequestFailure::Refused(refusal, why) => (why, matches!(refusal, Refusal::Images | Refusal::NoSpace)),
         RequestFailure::Full | RequestFailure::Parked(_) => ("it cannot be opened".into(), true),
     };
     RestoreError::Table { table: table.to_owned(), why, system }
