@@ -74,11 +74,16 @@ fn the_last_model_is_kept_if_it_is_the_best() {
     ok(&format!("{line} {plain}"));
     let scores = |model: &str| ok(&format!("predict --model {model} {held}")).out;
     assert_eq!(scores(&kept), scores(&plain));
+    // With --validate-every a pass has several validations.
+    let line = format!("train {train} --model fm --alpha 0.1 --epochs 20 --validate {held} --json");
+    let report = ok(&format!("{line} --patience 3 --validate-every 5")).json();
+    assert!(report["best_step"].as_u64().unwrap().is_multiple_of(5), "{report}");
     // Without a folder nothing is kept, and the report says which step was best.
     let line = format!("train {train} --model fm --alpha 0.1 --epochs 20 --validate {held} --patience 1");
     let said = ok(&line);
     assert!(
-        said.err.contains("ended early: 1 validations") && said.out.contains("best         step "),
+        said.err.contains("ended early: 1 validation was no better")
+            && said.out.contains("best         step "),
         "{said:?}"
     );
 }
@@ -92,7 +97,8 @@ fn a_last_pass_that_fits_much_better_is_warned_of_unless_data_is_held_back() {
     let line = format!("train {train} --model fm --alpha 0.1 --epochs 10");
     let said = ok(&line).err;
     assert!(said.contains("learned by heart") && said.contains("--test"), "{said}");
-    for more in [format!("--test {test}"), "--epochs 1".to_owned()] {
+    for more in [format!("--test {test}"), format!("--epochs 10 --validate {test}"), "--epochs 1".to_owned()]
+    {
         let said = ok(&format!("{} {more}", line.replace("--epochs 10", ""))).err;
         assert!(!said.contains("by heart"), "{more}: {said}");
     }

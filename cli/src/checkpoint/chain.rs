@@ -4,6 +4,9 @@ use crate::failure::Failure;
 use gannet::storage::{CheckpointDir, CheckpointDirError, JobManifest};
 use std::path::Path;
 
+/// How often another newest checkpoint is read, because the one before was pruned meanwhile.
+pub const LOOKS_MAX: u32 = 100;
+
 /// The chain of the checkpoint with this number, or of the newest that can be used.
 pub fn chain(directory: &CheckpointDir, number: Option<u64>) -> Result<Vec<JobManifest>, Failure> {
     match number {

@@ -1,7 +1,7 @@
 //! `gannet checkpoint export`: the rows of a table as a file of arrays or of text. Memory holds a block of rows.
 
 use crate::checkpoint::arrays::ArrayFiles;
-use crate::checkpoint::chain::{chain, newest};
+use crate::checkpoint::chain::{LOOKS_MAX, chain, newest};
 use crate::checkpoint::target::Target;
 use crate::checkpoint::{npz, safetensors};
 use crate::checkpoint_place::open_checkpoints;
@@ -13,9 +13,6 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::Path;
-
-/// How often another newest checkpoint is exported, because the one before was pruned meanwhile.
-const LOOKS_MAX: u32 = 100;
 
 /// Runs the command.
 pub fn run_export(args: &ExportArgs) -> Result<(), Failure> {

@@ -1,15 +1,12 @@
 //! `gannet checkpoint verify`: reads every byte.
 
-use crate::checkpoint::chain::{none, reason};
+use crate::checkpoint::chain::{LOOKS_MAX, none, reason};
 use crate::checkpoint_place::open_checkpoints;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::{ShowArgs, VerifyArgs};
 use bytesize::ByteSize;
 use gannet::storage::{CheckpointDir, CheckpointDirError, CheckpointState, Verified};
 use serde_json::{Value, json};
-
-/// How often another newest checkpoint is verified, because the one before was pruned meanwhile.
-const LOOKS_MAX: u32 = 100;
 
 /// The newest checkpoint whose save was finished. If there is none, those that were listed may have been pruned while
 /// they were read: then there are others.

@@ -38,13 +38,14 @@ pub fn weights<T: Tables>(
     Ok(named)
 }
 
-/// Warns if the predictions are useless.
-pub fn warn_of_quality(of: &Report) {
+/// Warns if the predictions are useless, or if nothing says what several passes are worth. `is_validated`: other data
+/// was scored on the way.
+pub fn warn_of_quality(of: &Report, is_validated: bool) {
     let columns = of.columns.as_ref();
     let first = of.progressive.as_ref().and_then(Measured::click);
     let test = of.test.as_ref().and_then(Measured::click);
     crate::report::warnings::warn_of_quality(first, test, columns);
-    if of.test.is_none() {
+    if of.test.is_none() && !is_validated {
         let last = of.last_loss.or_else(|| of.last_pass.as_ref().map(Measured::loss));
         crate::report::warnings::warn_of_passes(of.progressive.as_ref().map(Measured::loss), last);
     }

@@ -38,7 +38,7 @@ pub fn warn_of_passes(first: Option<f64>, last: Option<f64>) {
     if better > FITS_BETTER {
         notice!(
             "gannet: the last pass fits the data {:.0}% better than the first. Part of that may be learned by heart: \
-             hold back data (--test) to see what it is worth, or train fewer passes",
+             hold back data (--test, or --validate with --patience) to see what it is worth, or train fewer passes",
             better * 100.0
         );
     }

@@ -56,6 +56,13 @@ pub struct Best {
     pub test: Option<Measured>,
 }
 
+impl Best {
+    /// Whether a validation with this loss is better. Any number is better than NaN.
+    pub fn is_worse_than(&self, loss: f64) -> bool {
+        loss < self.loss || self.loss.is_nan() && !loss.is_nan()
+    }
+}
+
 /// Where the results of a training go, and in which form.
 #[derive(Clone, Copy)]
 pub struct Results<'a> {
@@ -110,7 +117,7 @@ impl<'a> Results<'a> {
     ) -> Result<(), Failure> {
         if let Some(best) = &validated.best {
             let saved = self.output.out.as_deref().zip(best.rows);
-            warn_of_quality(of);
+            warn_of_quality(of, true);
             // The rows of this process are not those of the best model any more.
             self.report((of, account), &[], &validated);
             self.print_saved(saved, of.stopped);
@@ -127,7 +134,7 @@ impl<'a> Results<'a> {
             missing: &account.missing,
         };
         let saved = self.save(&learned, save)?;
-        warn_of_quality(of);
+        warn_of_quality(of, validated.each.is_some());
         // They are pulled last: a server that is lost now costs no model.
         self.report((of, account), &weights()?, &validated);
         self.print_saved(saved, of.stopped);

@@ -7,6 +7,7 @@ use crate::model::lr;
 use crate::model::notes::Notes;
 use crate::report::measures::put_quality;
 use crate::report::numbers::Numbers;
+use crate::report::words::counted;
 use crate::train::ending::{Best, Results, Validated};
 use gannet::train::models::{Measured, Objective};
 use gannet::train::{Backend, Data, ReadError, Report, StepReport, TrainError, evaluate};
@@ -177,7 +178,7 @@ impl<'a> Validator<'a> {
         loss: f64,
         model: &mut dyn ModelInTraining,
     ) -> Result<ControlFlow<()>, Failure> {
-        if self.best.as_ref().is_none_or(|best| loss < best.loss) {
+        if self.best.as_ref().is_none_or(|best| best.is_worse_than(loss)) {
             let rows = self.save_as(step, None, model)?;
             let test = self.test.as_ref().map(|test| model.score(test)).transpose()?.flatten();
             self.best = Some(Best { step: step.number, pass: step.epoch + 1, loss, rows, test });
@@ -224,19 +225,28 @@ impl<'a> Validator<'a> {
         trained: &mut Report,
     ) -> Result<Validated, Failure> {
         let is_due = self.validation.is_some() && self.validated_at != self.last.0;
-        let last = if is_due && !trained.stopped { self.measure(model)? } else { None };
+        let last = match is_due && !trained.stopped {
+            true => self.measure(model),
+            false => Ok(None),
+        };
+        let last = match last {
+            // A signal that ends the wait for the data does not discard the model.
+            Err(TrainError::Read(ReadError::Stopped { .. })) => {
+                trained.stopped = true;
+                None
+            }
+            last => last?,
+        };
         if let Some(best) = &self.best {
-            if last.is_some_and(|last| last.loss() < best.loss) {
+            if last.is_some_and(|last| best.is_worse_than(last.loss())) {
                 self.best = None;
             } else if self.is_over || !trained.stopped {
                 (trained.test, trained.stopped) = (best.test.clone(), false);
             }
         }
         if self.is_over && !self.results.output.json {
-            let patience = self.since_best;
-            notice!(
-                "gannet: the training ended early: {patience} validations in a row were no better (--patience)"
-            );
+            let were = counted(self.since_best.into(), "validation was", "validations in a row were");
+            notice!("gannet: the training ended early: {were} no better (--patience)");
         }
         Ok(self.validated())
     }
