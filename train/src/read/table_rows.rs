@@ -398,6 +398,8 @@ impl NewRows<'_> {
             _ => panic!("column {column} has no numbers"),
         };
         let scaling = self.table.scaling.get(column);
+        // As the text of it in a CSV file, NaN is a missing number.
+        let number = number.filter(|number| !number.is_nan());
         let scaled = number.filter(|number| number.is_finite());
         let scaled = scaled.map(|number| scaling.map_or(number, |scaling| scaling.of(number)));
         let scaled = scaled.filter(|scaled| scaled.is_finite());
@@ -439,7 +441,7 @@ impl NewRows<'_> {
         }
     }
 
-    /// Writes a number of an example that is no feature. `None`: it is missing. An error says what its text should be.
+    /// Writes a number of an example that is no feature. `None`: it is missing, or no number.
     ///
     /// # Errors
     /// It is missing, not finite, or a negative importance.
@@ -450,7 +452,7 @@ impl NewRows<'_> {
         &mut self,
         which: ExampleNumber,
         row: usize,
-        number: Result<Option<f32>, &'static str>,
+        number: Option<f32>,
     ) -> Result<(), ReadError> {
         let columns = &self.table.columns;
         let (numbers, otherwise, name) = match which {
@@ -461,7 +463,7 @@ impl NewRows<'_> {
             let name = name.as_deref().unwrap_or_default();
             self.table.wrong(row, format!("{expected}, in column {name:?}"))
         };
-        let number = number.and_then(|number| which.check(number)).map_err(wrong)?;
+        let number = which.check(number).map_err(wrong)?;
         numbers.resize(self.labels.len(), otherwise);
         numbers[row] = number;
         Ok(())

@@ -3,8 +3,8 @@
 use crate::columns::{Row, choice, examples, of_csv, rows};
 use arrow_array::types::Int32Type;
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int8Array, Int64Array, ListArray, RecordBatch,
-    StringArray,
+    ArrayRef, BooleanArray, Date32Array, DictionaryArray, Float32Array, Int8Array, Int64Array, ListArray,
+    RecordBatch, StringArray, TimestampSecondArray,
 };
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use gannet_train::{Block, ColumnChoice, ColumnKeys, Data, Labels, Reader, Share, Survey};
@@ -34,7 +34,11 @@ pub fn batch(rows: &[Row], packed: bool) -> RecordBatch {
 }
 
 pub fn write_parquet(path: &Path, batches: &[RecordBatch], compression: Compression) {
-    let properties = WriterProperties::builder().set_compression(compression).build();
+    write_groups(path, batches, WriterProperties::builder().set_compression(compression).build());
+}
+
+/// Each record batch is a row group.
+fn write_groups(path: &Path, batches: &[RecordBatch], properties: WriterProperties) {
     let file = std::fs::File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, batches[0].schema(), Some(properties)).unwrap();
     for batch in batches {
@@ -92,6 +96,71 @@ proptest! {
             prop_assert_eq!(&examples(&data), &want);
         }
     }
+}
+
+/// Texts and dates that repeat over batches and row groups, whose keys are remembered: each row has those of its texts.
+/// The dictionary of a text differs in each row group; one has more texts than a writer keeps in a dictionary.
+#[test]
+fn values_that_repeat_have_the_keys_of_their_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut csv = "label,city,many,day,at,count\n".to_owned();
+    let mut groups = Vec::new();
+    for group in 0..3u64 {
+        let at: Vec<u64> = (group * 9_000..(group + 1) * 9_000).map(gannet_core::mix).collect();
+        let city = |x: &u64| (x % 9 != 0).then(|| format!("city {}", x % 40 + group * 20));
+        let many = |x: &u64| format!("{}", x % 8_191);
+        let (day, second) = (|x: &u64| (x % 700) as i32, |x: &u64| (x % 5_000) as i64 * 977);
+        for x in &at {
+            let day = date(day(x));
+            let (hour, minute, second) = (second(x) / 3_600, second(x) / 60 % 60, second(x) % 60);
+            let (date, hour) = (date((hour / 24) as i32), hour % 24);
+            let (label, city, many, count) = (x % 2, city(x).unwrap_or_default(), many(x), x % 300);
+            csv += &format!("{label},{city},{many},{day},{date} {hour:02}:{minute:02}:{second:02},{count}\n");
+        }
+        let columns: [(&str, ArrayRef); 6] = [
+            ("label", Arc::new(Int8Array::from_iter_values(at.iter().map(|x| (x % 2) as i8)))),
+            ("city", Arc::new(StringArray::from_iter(at.iter().map(city)))),
+            ("many", Arc::new(StringArray::from_iter_values(at.iter().map(many)))),
+            ("day", Arc::new(Date32Array::from_iter_values(at.iter().map(day)))),
+            ("at", Arc::new(TimestampSecondArray::from_iter_values(at.iter().map(second)))),
+            ("count", Arc::new(Int64Array::from_iter_values(at.iter().map(|x| (x % 300) as i64)))),
+        ];
+        groups.push(RecordBatch::try_from_iter(columns).unwrap());
+    }
+    let text = folder.path().join("x.csv");
+    std::fs::write(&text, csv).unwrap();
+    let both = ColumnChoice { both: vec!["count".into()], ..ColumnChoice::default() };
+    let read = |path: &Path| {
+        let data = Data { columns: both.clone(), ..Data::new(path.to_str().unwrap()) };
+        let (mut reader, mut block) = (Reader::open(&data, 1_000, Share::ALL).unwrap(), Block::default());
+        let mut all = Vec::new();
+        while reader.next(&mut block).unwrap() {
+            all.push((block.keys.clone(), block.values.clone(), block.labels.clone()));
+        }
+        all
+    };
+    let want = read(&text);
+    assert_eq!(want.len(), 27);
+    for limit in [1 << 20, 64] {
+        let path = folder.path().join(format!("{limit}.parquet"));
+        let few = WriterProperties::builder()
+            .set_dictionary_page_size_limit(limit)
+            .set_data_page_row_count_limit(500);
+        write_groups(&path, &groups, few.set_write_batch_size(100).build());
+        assert!(read(&path) == want, "at most {limit} bytes of texts");
+    }
+}
+
+/// A day since 1970, of its first two years.
+fn date(day: i32) -> String {
+    let lengths = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let (year, mut day) = (1970 + day / 365, day % 365);
+    let month = lengths.iter().position(|length| {
+        let is_in = day < *length;
+        day -= if is_in { 0 } else { *length };
+        is_in
+    });
+    format!("{year}-{:02}-{:02}", month.unwrap() + 1, day + 1)
 }
 
 fn three_groups(folder: &tempfile::TempDir) -> String {
@@ -238,9 +307,13 @@ fn the_index_of_pandas_is_left_out() {
         (Some("price"), vec!["__index_level_0__".to_owned()])
     );
     assert_eq!((columns.categorical, columns.numeric), (vec!["city".to_owned()], Vec::new()));
-    // A model of JSON lines to which it was a category.
-    let choice = ColumnChoice { as_categories: true, label: Some("city".into()), ..ColumnChoice::default() };
-    let refused = Reader::look(&Data { columns: choice, unlabelled: true, ..Data::new(&path) });
-    let refused = refused.err().unwrap().to_string();
-    assert!(refused.contains("price") && refused.contains("is categorical"), "{refused}");
+    // A model of JSON lines that knows no such number: its floats are texts, which no row of the model may have.
+    let choice = ColumnChoice { as_categories: true, label: Some("none".into()), ..ColumnChoice::default() };
+    let data = Data { columns: choice, unlabelled: true, intercept: false, ..Data::new(&path) };
+    let (mut reader, mut block) = (Reader::open(&data, 7, Share::ALL).unwrap(), Block::default());
+    reader.next(&mut block).unwrap();
+    let (price, city) = (ColumnKeys::new("price"), ColumnKeys::new("city"));
+    let row =
+        |number: &str, text: &str| [price.categorical(number.as_bytes()), city.categorical(text.as_bytes())];
+    assert_eq!(block.keys, [row("0.5", "a"), row("2", "b")].concat());
 }

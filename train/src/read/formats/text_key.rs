@@ -23,9 +23,22 @@ pub fn text_key(seed: u64, text: &[u8]) -> u64 {
     for word in words {
         h = fold(h ^ u64::from_le_bytes(*word), A);
     }
-    let last = rest.iter().rev().fold(0u64, |word, &b| word << 8 | u64::from(b));
-    h = fold(fold(h ^ last, A) ^ B, A);
+    h = fold(fold(h ^ last_word(rest), A) ^ B, A);
     if h == INTERCEPT_KEY { h - 1 } else { h }
+}
+
+/// Fewer than eight bytes as a little-endian number. Reads overlap, so that there is no loop.
+#[inline(always)]
+fn last_word(bytes: &[u8]) -> u64 {
+    let n = bytes.len();
+    let at = |i: usize| u64::from(bytes[i]) << (8 * i);
+    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        (Some(&first), Some(&last)) => {
+            u64::from(u32::from_le_bytes(first)) | u64::from(u32::from_le_bytes(last)) << (8 * (n - 4))
+        }
+        _ if n == 0 => 0,
+        _ => at(0) | at(n / 2) | at(n - 1),
+    }
 }
 
 /// [`text_key`] of the `length` bytes at `p`, in a buffer with 8 readable bytes after them.

@@ -8,6 +8,7 @@ use crate::read::formats::labels::Labels;
 use crate::read::formats::text_key::ColumnKeys;
 use crate::read::table_rows::NewRows;
 use crate::read::tables::cells::{Cell, Cells, TakeNumber, TakeText, visit};
+use crate::read::tables::known_keys::KnownKeys;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowTemporalType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
@@ -33,8 +34,9 @@ pub(crate) fn has_numbers(of: &DataType) -> bool {
     }
 }
 
-/// Refuses a column whose type does not fit its role: what is wrong, and what to do.
-pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String> {
+/// Refuses a column whose type does not fit its role: what is wrong, and what to do. `takes_all`: floats may be
+/// categories, because the model that reads them may have seen them as such in JSON lines.
+pub(crate) fn check(name: &str, of: &DataType, role: &Role, takes_all: bool) -> Result<(), String> {
     let is_list = element(of).is_some();
     let one = element(of).unwrap_or(of);
     let (one, is_packed) = match one {
@@ -62,7 +64,7 @@ pub(crate) fn check(name: &str, of: &DataType, role: &Role) -> Result<(), String
             "column {name:?} has type {of}: categories are integers or strings; cast it, give each element a column, or \
              leave it out (--ignore {name})"
         )),
-        Role::Categorical(_) if one.is_floating() => Err(format!(
+        Role::Categorical(_) if one.is_floating() && !takes_all => Err(format!(
             "column {name:?} has type {of}, and is categorical: name it in --numeric, or make it integers or strings"
         )),
         Role::Numeric(..) | Role::Both(..) | Role::OfExample(_) | Role::Label if is_list || is_time => {
@@ -92,10 +94,15 @@ pub(crate) struct Column {
     /// The role's keys, for categories.
     keys: Option<ColumnKeys>,
     role: Role,
-    /// The key of each text of a dictionary of categories.
-    of_texts: Vec<u64>,
-    /// Of a list: the keys of each row's elements. `None`: the row is null.
-    lists: Option<Vec<Option<Range<usize>>>>,
+    lists: Option<Lists>,
+}
+
+/// The categories of a column of lists.
+struct Lists {
+    /// The key of each element.
+    of_elements: Vec<u64>,
+    /// Which of them each row has. `None`: the row is null.
+    of_rows: Vec<Option<Range<usize>>>,
 }
 
 impl Column {
@@ -109,37 +116,11 @@ impl Column {
             Role::Label | Role::OfExample(_) | Role::Numeric(..) => None,
             Role::Categorical(keys) | Role::Both(keys, ..) => Some(keys),
         };
-        let mut column =
-            Column { at, cells: Cells::of(array), keys, role: *role, of_texts: Vec::new(), lists: None };
-        if let (Some(keys), Some((elements, rows))) = (keys, lists_of(array)) {
-            // Keys count from the first element that a row has.
-            let (from, to) = (
-                rows.iter().flatten().map(|row| row.start).min(),
-                rows.iter().flatten().map(|row| row.end).max(),
-            );
-            let (from, to) = (from.unwrap_or(0), to.unwrap_or(0));
-            let mut of_texts = vec![0; to - from];
-            texts(&Cells::of(&elements), from..to, FLAGS, &mut |place, text| {
-                of_texts[place] = keys.categorical(text.unwrap_or_default());
-                Ok(())
-            })?;
-            let shifted = |row: Range<usize>| row.start - from..row.end - from;
-            column.lists = Some(rows.into_iter().map(|row| row.map(shifted)).collect());
-            column.of_texts = of_texts;
-            return Ok(Some(column));
-        }
-        let texts_of = column.cells.array.len();
-        // A dictionary that is longer than the column is not hashed as a whole.
-        if let Some(keys) = keys.filter(|_| column.cells.packed.is_some() && texts_of <= array.len()) {
-            let mut of_texts = vec![0; texts_of];
-            let dictionary = Cells { array: column.cells.array.clone(), packed: None };
-            texts(&dictionary, 0..texts_of, FLAGS, &mut |place, text| {
-                of_texts[place] = keys.categorical(text.unwrap_or_default());
-                Ok(())
-            })?;
-            column.of_texts = of_texts;
-        }
-        Ok(Some(column))
+        let lists = match (keys, lists_of(array)) {
+            (Some(keys), Some((elements, rows))) => Some(Lists::of(&elements, rows, keys)?),
+            _ => None,
+        };
+        Ok(Some(Column { at, cells: Cells::of(array), keys, role: *role, lists }))
     }
 
     /// Calls `each` with the text of each of the first values of a column, or with those of lists. `None`: it is null.
@@ -162,22 +143,24 @@ impl Column {
         })
     }
 
-    /// Writes the cells of these rows.
+    /// Writes the cells of these rows. `known` has keys of the column's values.
     ///
     /// # Errors
     /// A cell is not a number, or not a label.
-    pub(crate) fn fill(
+    pub(super) fn fill(
         &self,
         rows: Range<usize>,
         labels: Labels,
+        known: &mut KnownKeys,
         new: &mut NewRows<'_>,
     ) -> Result<(), ReadError> {
         let Some(keys) = self.keys else { return self.fill_others(rows, labels, new) };
-        self.fill_categories(rows.clone(), keys, new)?;
+        self.fill_categories(rows.clone(), keys, known, new)?;
         if !matches!(self.role, Role::Both(..)) {
             return Ok(());
         }
-        if self.cells.array.data_type().is_integer() {
+        let of = self.cells.array.data_type();
+        if of.is_integer() || of.is_floating() {
             return self.fill_numbers(rows, new);
         }
         let at = self.at;
@@ -203,8 +186,8 @@ impl Column {
         let cells = &self.cells;
         match self.role {
             Role::OfExample(which) => numbers(cells, rows, &mut |row, cell| match cell {
-                Cell::Number(number) => new.example_number(which, row, Ok(number)),
-                Cell::Text(text) => new.example_number(which, row, parse_number(text)),
+                Cell::Number(number) => new.example_number(which, row, number),
+                Cell::Text(text) => new.example_number(which, row, parse_number(text).unwrap_or_default()),
             }),
             Role::Label => {
                 let flags = if matches!(labels, Labels::Two(_)) { FLAGS } else { ["0", "1"] };
@@ -218,29 +201,85 @@ impl Column {
         &self,
         rows: Range<usize>,
         keys: ColumnKeys,
+        known: &mut KnownKeys,
         new: &mut NewRows<'_>,
     ) -> Result<(), ReadError> {
-        let (at, cells) = (self.at, &self.cells);
+        let (at, cells, begin, missing) = (self.at, &self.cells, rows.start, keys.categorical(b""));
         if let Some(lists) = &self.lists {
-            let (begin, missing) = (rows.start, [keys.categorical(b"")]);
             for row in rows {
-                let of_row = lists[row].clone().map_or(&missing[..], |elements| &self.of_texts[elements]);
-                new.categories(at, row - begin, of_row);
+                match lists.of_rows[row].clone() {
+                    Some(elements) => new.categories(at, row - begin, &lists.of_elements[elements]),
+                    None => new.categories(at, row - begin, &[missing]),
+                }
             }
             return Ok(());
         }
-        if self.of_texts.is_empty() {
-            return texts(cells, rows, FLAGS, &mut |row, text| {
-                new.category(at, row, keys.categorical(text.unwrap_or_default()));
-                Ok(())
-            });
+        let values = Cells { array: cells.array.clone(), packed: None };
+        let make = |place: usize| key_of(&values, place, keys);
+        if cells.packed.is_some() {
+            let mut of_values = known.of_dictionary(&cells.array);
+            for row in rows {
+                let place = cells.place(row);
+                let key = place.map_or(Ok(missing), |place| of_values.at(place, || make(place)));
+                new.category(at, row - begin, key?);
+            }
+            return Ok(());
         }
-        let (begin, missing) = (rows.start, keys.categorical(b""));
+        let data = cells.array.to_data();
+        let bits: &dyn Fn(usize) -> u64 = match width_of_slow(cells.array.data_type()) {
+            Some(4) => &|place| u64::from(data.buffer::<u32>(0)[place]),
+            Some(_) => &|place| data.buffer::<u64>(0)[place],
+            None => {
+                return texts(cells, rows, FLAGS, &mut |row, text| {
+                    new.category(at, row, text.map_or(missing, |text| keys.categorical(text)));
+                    Ok(())
+                });
+            }
+        };
         for row in rows {
-            new.category(at, row - begin, cells.place(row).map_or(missing, |place| self.of_texts[place]));
+            let place = cells.place(row);
+            let key = place.map_or(Ok(missing), |place| known.of_bits(bits(place), || make(place)));
+            new.category(at, row - begin, key?);
         }
         Ok(())
     }
+}
+
+impl Lists {
+    fn of(
+        elements: &ArrayRef,
+        rows: Vec<Option<Range<usize>>>,
+        keys: ColumnKeys,
+    ) -> Result<Lists, ReadError> {
+        // Keys count from the first element that a row has.
+        let from = rows.iter().flatten().map(|row| row.start).min().unwrap_or(0);
+        let to = rows.iter().flatten().map(|row| row.end).max().unwrap_or(0);
+        let mut of_elements = vec![0; to - from];
+        texts(&Cells::of(elements), from..to, FLAGS, &mut |place, text| {
+            of_elements[place] = keys.categorical(text.unwrap_or_default());
+            Ok(())
+        })?;
+        let shifted = |row: Range<usize>| row.start - from..row.end - from;
+        let of_rows = rows.into_iter().map(|row| row.map(shifted)).collect();
+        Ok(Lists { of_elements, of_rows })
+    }
+}
+
+/// The key of one value.
+#[cold]
+fn key_of(values: &Cells, place: usize, keys: ColumnKeys) -> Result<u64, ReadError> {
+    let mut key = 0;
+    texts(values, place..place + 1, FLAGS, &mut |_, text| {
+        key = keys.categorical(text.unwrap_or_default());
+        Ok(())
+    })?;
+    Ok(key)
+}
+
+/// The bytes of a value whose text takes long to write. Values with the same bits have the same text.
+fn width_of_slow(of: &DataType) -> Option<usize> {
+    let is_slow = of.is_temporal() || matches!(of, DataType::Float32 | DataType::Float64);
+    of.primitive_width().filter(|width| is_slow && matches!(width, 4 | 8))
 }
 
 /// The elements of an array of lists, and which of them each row has. `None`: it is no such array.
@@ -291,7 +330,14 @@ macro_rules! with_integers {
 /// The text of each cell, as a CSV file would have it. `flags` are the texts of false and true.
 fn texts(cells: &Cells, rows: Range<usize>, flags: [&str; 2], each: TakeText<'_>) -> Result<(), ReadError> {
     let array = &*cells.array;
-    let mut text = String::new();
+    let (mut text, mut digits) = (String::new(), itoa::Buffer::new());
+    macro_rules! integers {
+        ($of:ty) => {
+            visit(cells, array.as_primitive::<$of>(), rows, |row, number| {
+                each(row, number.map(|number| digits.format(number).as_bytes()))
+            })
+        };
+    }
     macro_rules! displayed {
         ($of:ty) => {
             visit(cells, array.as_primitive::<$of>(), rows, |row, number| {
@@ -337,7 +383,7 @@ fn texts(cells: &Cells, rows: Range<usize>, flags: [&str; 2], each: TakeText<'_>
             moments::<Time64NanosecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
         }
         // Only nulls: other types do not pass the check.
-        of => with_integers!(of, displayed, (0..rows.len()).try_for_each(|row| each(row, None))),
+        of => with_integers!(of, integers, (0..rows.len()).try_for_each(|row| each(row, None))),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod cells;
 pub(crate) mod columns;
+mod known_keys;
 #[cfg(all(feature = "cloud", feature = "parquet"))]
 mod object_columns;
 pub(crate) mod record_batches;

@@ -7,6 +7,7 @@ use crate::read::table_rows::{TableRows, TableSettings};
 #[cfg(feature = "parquet")]
 use crate::read::tables::columns::element;
 use crate::read::tables::columns::{Column, check, has_numbers};
+use crate::read::tables::known_keys::KnownKeys;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 
@@ -15,6 +16,8 @@ pub struct BatchRows {
     rows: TableRows,
     /// The columns that are needed, by their indices in the schema.
     needed: Vec<usize>,
+    /// The keys that are known of each of them.
+    known: Vec<KnownKeys>,
     intercept: bool,
     batch: Option<OpenBatch>,
 }
@@ -47,12 +50,13 @@ impl BatchRows {
         let is_number = |at: usize| has_numbers(schema.field(at).data_type());
         let rows = TableRows::typed(name, &header, settings, &is_number)?;
         for (field, role) in schema.fields().iter().zip(rows.roles()) {
-            let checked = check(field.name(), field.data_type(), role);
+            let checked = check(field.name(), field.data_type(), role, settings.choice.as_categories);
             checked.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
         }
         let is_needed = |at: &usize| rows.roles()[*at] != Role::Skipped;
-        let needed = (0..header.len()).filter(is_needed).collect();
-        Ok(BatchRows { rows, needed, intercept, batch: None })
+        let needed: Vec<usize> = (0..header.len()).filter(is_needed).collect();
+        let known = needed.iter().map(|_| KnownKeys::default()).collect();
+        Ok(BatchRows { rows, needed, known, intercept, batch: None })
     }
 
     /// The rows that record batches become.
@@ -123,13 +127,15 @@ impl BatchRows {
     /// # Errors
     /// A cell is not a number, or not a label.
     pub fn take(&mut self, most: usize, block: Option<&mut Block>) -> Result<usize, ReadError> {
-        let BatchRows { rows, intercept, batch: Some(batch), .. } = self else { return Ok(0) };
+        let BatchRows { rows, known, intercept, batch: Some(batch), .. } = self else { return Ok(0) };
         let (from, left) = (batch.next, (batch.rows - batch.next).min(most));
         let count = match block {
             Some(block) => {
                 let (count, labels) = (left.min(rows.space(block)), rows.labels());
                 rows.append(block, count, *intercept, |new| {
-                    batch.columns.iter().try_for_each(|column| column.fill(from..from + count, labels, new))
+                    let mut columns = batch.columns.iter().zip(known);
+                    columns
+                        .try_for_each(|(column, known)| column.fill(from..from + count, labels, known, new))
                 })?;
                 count
             }

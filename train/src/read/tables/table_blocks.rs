@@ -3,7 +3,7 @@
 
 use crate::read::block::Block;
 use crate::read::block_source::{BlockPass, SourceBlocks};
-use crate::read::bytes::data_file::FileFacts;
+use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::ReadError;
@@ -35,9 +35,18 @@ fn settings(data: &Data) -> TableSettings {
     }
 }
 
+/// What is known of a file before it is read.
+fn facts(path: &str) -> Result<FileFacts, ReadError> {
+    if path == "-" {
+        let (what, remedy) = ("no file that can be read in any order", "Parquet and Arrow need one: name it");
+        return Err(ReadError::NotText { file: shown_name(path).into(), what, remedy });
+    }
+    FileFacts::of(path).map_err(|source| ReadError::io(path, source))
+}
+
 /// Opens a file of a table. It must have the format of the data.
 fn open(data: &Data, path: &str) -> Result<(TableFile, TableFormat), ReadError> {
-    FileFacts::of(path).map_err(|source| ReadError::io(path, source))?;
+    facts(path)?;
     let format = TableFormat::of(path);
     let expected = match data.format {
         Format::Parquet => "parquet",
@@ -68,8 +77,7 @@ impl TableBlocks {
     pub(crate) fn open(data: &Data, batch: usize, share: Share) -> Result<TableBlocks, ReadError> {
         let mut bytes = 0;
         for file in &data.files {
-            let facts = FileFacts::of(file).map_err(|source| ReadError::io(file, source))?;
-            bytes += facts.bytes.unwrap_or(0);
+            bytes += facts(file)?.bytes.unwrap_or(0);
         }
         let position = ReadPosition { total: Some(bytes), ..ReadPosition::default() };
         let pass = TablePass::new(data, (0..data.files.len()).map(|file| (file, None)).collect(), &position)?;

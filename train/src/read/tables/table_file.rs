@@ -1,17 +1,18 @@
 //! Files of Parquet and Arrow. A part is a row group of Parquet, or a record batch of Arrow: splits are made of them.
 
 use crate::limits::TABLE_ROWS;
-use crate::read::bytes::data_file::{self, FileFacts, shown_name};
+use crate::read::bytes::data_file::{self, FileFacts};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::error::ReadError;
 use crate::read::tables::table_bytes::CountedFile;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::ConvertedType;
 use parquet::file::reader::Length;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,11 +103,6 @@ impl TableFile {
     /// The file cannot be read, or is damaged.
     pub(crate) fn open(path: &str, format: TableFormat, stop: &StopFlag) -> Result<TableFile, ReadError> {
         let counted = || CountedFile::open(path, &Arc::default(), stop);
-        if path == "-" {
-            let (what, remedy) =
-                ("no file that can be read in any order", "Parquet and Arrow need one: name it");
-            return Err(ReadError::NotText { file: shown_name(path).into(), what, remedy });
-        }
         let io = |source| ReadError::io(path, source);
         let damaged = |why| ReadError::Table { file: path.to_owned(), part: "its description".into(), why };
         let file = counted().map_err(io)?;
@@ -173,6 +169,7 @@ impl TableFile {
         let columns = columns.to_vec();
         let batches: BatchReads = unpanicked(|| match &self.kind {
             Kind::Parquet(metadata) => {
+                let metadata = with_dictionaries(metadata, part);
                 let mask = ProjectionMask::roots(metadata.parquet_schema(), columns);
                 let group = metadata.metadata().row_group(part);
                 let needed = (0..group.num_columns()).filter(|&leaf| mask.leaf_included(leaf));
@@ -211,6 +208,30 @@ impl TableFile {
         let part = format!("{}{column}", self.part_name(part));
         ReadError::Table { file: self.path.clone(), part, why }
     }
+}
+
+/// The description of a Parquet file in which the columns of texts that a row group has as dictionaries are
+/// dictionaries. So their texts are not copied for each row, and each has its key made once.
+fn with_dictionaries(metadata: &ArrowReaderMetadata, part: usize) -> ArrowReaderMetadata {
+    /// In a chunk a text that is no dictionary's takes these bytes for its length alone.
+    const LENGTH_BYTES: i64 = 4;
+    let (descriptions, schema) = (metadata.metadata(), metadata.schema());
+    let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+    for (leaf, chunk) in descriptions.row_group(part).columns().iter().enumerate() {
+        let root = metadata.parquet_schema().get_column_root_idx(leaf);
+        let is_text =
+            matches!(fields[root].data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+                && chunk.column_descr().converted_type() == ConvertedType::UTF8;
+        let is_packed = chunk.uncompressed_size() < LENGTH_BYTES.saturating_mul(chunk.num_values());
+        if is_text && is_packed && chunk.dictionary_page_offset().is_some() {
+            let packed = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+            fields[root] = Arc::new(fields[root].as_ref().clone().with_data_type(packed));
+        }
+    }
+    let packed = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+    let options = ArrowReaderOptions::new().with_schema(packed);
+    // The columns can be read as they are, too.
+    ArrowReaderMetadata::try_new(descriptions.clone(), options).unwrap_or_else(|_| metadata.clone())
 }
 
 /// Record batches of a decoder that may panic on a damaged file.
