@@ -6,6 +6,7 @@ use crate::flags::metrics::MetricsArgs;
 use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
 use crate::flags::optimizer::{LbfgsArgs, OptimizerArgs};
 use crate::flags::server::{SessionArgs, StoreArgs};
+use crate::launched::is_launched;
 use clap::Args;
 use gannet::train::ClassWeights;
 use std::fmt;
@@ -173,6 +174,14 @@ pub struct OutputArgs {
     /// Print one JSON object on standard output.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+impl OutputArgs {
+    /// Whether notes on how data is read are welcome: a program that reads the report does not want them, but the
+    /// launcher passes them on.
+    pub fn tells(&self) -> bool {
+        !self.json || is_launched()
+    }
 }
 
 /// What the chief of a job does while the model is trained. It is worker 0, or with --tasks on the worker that the

@@ -34,7 +34,7 @@ fn balanced(args: &TrainArgs, options: &Options) -> Result<ClassWeights, Failure
         Reader::first_labels(&options.data).map_err(|error| Failure::input(error.to_string()))?;
     let weights = ClassWeights::balanced(positives, negatives)
         .ok_or_else(|| unknown("all of the first 10,000 examples have one label"))?;
-    if !args.output.json {
+    if args.output.tells() {
         notice!("gannet: --class-weight balanced, by the first 10,000 examples: {weights}");
     }
     Ok(weights)

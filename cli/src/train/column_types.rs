@@ -40,8 +40,13 @@ pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
     let Some(columns) = columns_of(&data) else { return Ok(()) };
     let survey = Survey::of(&data, Some(ROWS_READ)).map_err(TrainError::from)?;
     let (numeric, both) = survey.numbers_of(&columns);
-    args.data.input.numeric.extend(numeric);
-    args.data.input.both.extend(both);
+    let input = &mut args.data.input;
+    // Of tables the columns that have numbers by their type.
+    let by_type: Vec<String> =
+        columns.numeric.into_iter().filter(|name| !input.numeric.contains(name)).collect();
+    input.numeric.extend(by_type);
+    input.numeric.extend(numeric);
+    input.both.extend(both);
     Ok(())
 }
 

@@ -159,7 +159,7 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     // JSON lines have no header: their columns are those of the first lines.
     let named = |name: &&String| {
         !columns.numbers().any(|number| number == *name)
-            && !columns.ignored.contains(name)
+            && !columns.ignored.iter().any(|ignored| is_in_object(name, ignored))
             && columns.label.as_ref() != Some(*name)
     };
     let categorical: Vec<String> = match columns.others {
@@ -197,9 +197,15 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
 
 /// Names the columns that flags name and that no line has so far: they may be spelt wrong.
 fn tell_unseen(columns: &Columns, survey: &Survey) {
-    let has = |name: &str| survey.columns.iter().any(|column| is_in_object(&column.name, name));
-    let named = columns.categorical.iter().chain(columns.numbers()).chain(&columns.ignored);
-    let unseen: Vec<String> = named.filter(|name| !has(name)).cloned().collect();
+    let has = |name: &&String| survey.columns.iter().any(|column| is_in_object(&column.name, name));
+    let mut unseen: Vec<String> = columns
+        .categorical
+        .iter()
+        .chain(columns.numbers())
+        .filter(|name| survey.column(name).is_none())
+        .cloned()
+        .collect();
+    unseen.extend(columns.ignored.iter().filter(|name| !has(name)).cloned());
     if !unseen.is_empty() {
         notice!(
             "gannet: the first {} have no {}, which flags name: is it spelt right?",

@@ -26,7 +26,7 @@ static OF_PROCESS: OnceLock<Normalize> = OnceLock::new();
 /// The model cannot be read, or the flag contradicts it.
 pub fn of_training(args: &TrainArgs) -> Result<Normalize, Failure> {
     let of = of_flags(args)?;
-    if args.job.task_index == 0 && !args.output.json {
+    if args.job.task_index == 0 && args.output.tells() {
         let names = [&args.data.input.numeric[..], &args.data.input.both].concat();
         of.tell(move |known| tell_logarithms(known, &names));
     }
@@ -81,6 +81,7 @@ fn of_flags(args: &TrainArgs) -> Result<Normalize, Failure> {
                     word(!of_model.is_on())
                 )));
             }
+            keeps_logarithms(args, &of_model, folder)?;
             of_model
         }
         (None, Some(NormalizeName::Off)) => Normalize::off(),
@@ -92,6 +93,18 @@ fn of_flags(args: &TrainArgs) -> Result<Normalize, Failure> {
         }),
     };
     Ok(OF_PROCESS.get_or_init(|| of).clone())
+}
+
+/// Refuses a flag that wants the numbers themselves, where the model has logarithms.
+fn keeps_logarithms(args: &TrainArgs, of_model: &Normalize, folder: &Path) -> Result<(), Failure> {
+    let features = of_model.known().map(Normalization::features).unwrap_or_default();
+    if args.data.input.scale != ScaleName::Auto && features.iter().any(|feature| feature.unit > 0.0) {
+        return Err(Failure::input(format!(
+            "--warm-start {}: the model has learned logarithms of numbers (--scale auto); leave --scale out",
+            folder.display()
+        )));
+    }
+    Ok(())
 }
 
 /// The normalization of a model, or of a checkpoint of a job with this table.

@@ -40,7 +40,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     let looks = with_test || input::scale(&from.input).is_some() || from.follow.grows();
     if !from.files.is_empty() && looks {
-        let tells = with_test && job.task_index == 0 && !args.output.json;
+        let tells = with_test && job.task_index == 0 && args.output.tells();
         let warm = args.lbfgs.warm_start.as_deref();
         input_check::look(from, warm, &mut options.data, options.test.as_mut(), tells)?;
         if let Some(validation) = &mut options.validation {

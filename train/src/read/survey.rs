@@ -7,7 +7,7 @@ use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
-use crate::read::formats::columns::Columns;
+use crate::read::formats::columns::{Columns, is_index_of_lines, is_missing};
 use crate::read::formats::csv;
 use crate::read::formats::format::LineReader;
 use crate::read::formats::json::Json;
@@ -43,6 +43,8 @@ pub struct ColumnSurvey {
     pub numbers: u64,
     /// How many of them are numbers with a decimal point or an exponent.
     pub decimals: u64,
+    /// How many are codes such as 007.
+    pub codes: u64,
     /// Whether a value is in a list.
     pub has_lists: bool,
     distinct: HashSet<Vec<u8>>,
@@ -62,8 +64,10 @@ impl ColumnSurvey {
 
     /// The type that these values suggest.
     pub fn column_type(&self) -> ColumnType {
-        match self.values > 0 && self.numbers == self.values && !self.has_lists {
-            true if self.decimals > 0 => ColumnType::Numbers,
+        // A few texts among numbers are not the names of categories. They get features of their own.
+        let others = self.values - self.numbers;
+        match self.numbers > 0 && others <= self.values / 10 && self.codes == 0 && !self.has_lists {
+            true if self.decimals > 0 && others == 0 => ColumnType::Numbers,
             // Two numbers are the names of two categories.
             true if self.distinct.len() > 2 => ColumnType::Both,
             _ => ColumnType::Categories,
@@ -72,7 +76,7 @@ impl ColumnSurvey {
 
     fn add(&mut self, field: &[u8]) {
         let field = field.trim_ascii();
-        if field.is_empty() || field == b"NA" {
+        if is_missing(field) {
             return;
         }
         self.values += 1;
@@ -83,11 +87,12 @@ impl ColumnSurvey {
         let code = field.len() > 1 && field[0] == b'0' && field[1].is_ascii_digit();
         let x = f64::from(x);
         self.numbers += u64::from(!code);
+        self.codes += u64::from(code);
         self.decimals += u64::from(field.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')));
-        let (n, before) = (self.values as f64, self.mean);
+        let (n, before) = ((self.numbers + self.codes) as f64, self.mean);
         self.mean += (x - before) / n;
         self.squares += (x - before) * (x - self.mean);
-        let first = self.values == 1;
+        let first = self.numbers + self.codes == 1;
         self.least = if first { x } else { self.least.min(x) };
         self.greatest = if first { x } else { self.greatest.max(x) };
     }
@@ -95,7 +100,7 @@ impl ColumnSurvey {
     fn scaled(&self, kind: ScaleKind) -> ScaledColumn {
         let (center, spread) = match kind {
             ScaleKind::MinMax => (self.least, self.greatest - self.least),
-            _ => (self.mean, (self.squares / (self.values as f64).max(1.0)).sqrt()),
+            _ => (self.mean, (self.squares / ((self.numbers + self.codes) as f64).max(1.0)).sqrt()),
         };
         ScaledColumn { name: self.name.clone(), center, spread }
     }
@@ -141,7 +146,7 @@ impl Survey {
             let mut source = Source::new(path.clone(), stream, &data.stop)?;
             let Some(mut kind) = LineReader::of(&mut source, data)? else { continue };
             survey.look(&mut source, &mut kind, first_lines.unwrap_or(u64::MAX))?;
-            if survey.lines.0 + survey.lines.1 >= first_lines.unwrap_or(u64::MAX) {
+            if survey.has_seen(first_lines.unwrap_or(u64::MAX)) {
                 break;
             }
         }
@@ -156,7 +161,7 @@ impl Survey {
             _ => return Ok(()),
         };
         let mut block = Block::default();
-        while self.lines.0 + self.lines.1 < most && source.fill()? {
+        while !self.has_seen(most) && source.fill()? {
             let (buf, p, end) = source.lines();
             let (next, lines) = kind.next(buf, p, end);
             if !kind.nothing(buf, p) {
@@ -171,6 +176,11 @@ impl Survey {
             source.take(next, lines);
         }
         Ok(())
+    }
+
+    /// Whether there were as many examples as this, or hardly anything but bad lines.
+    fn has_seen(&self, most: u64) -> bool {
+        self.lines.0 >= most || self.lines.1 >= most.saturating_mul(10)
     }
 
     /// Adds the values of a valid line. `places`: of CSV, the column of each field.
@@ -220,6 +230,7 @@ impl Survey {
                 || columns.offset.as_ref() == Some(name)
                 || columns.importance.as_ref() == Some(name)
                 || columns.ignored.iter().any(|ignored| is_in_object(name, ignored))
+                || columns.others && is_index_of_lines(name)
                 || columns.numbers().any(|number| number == name)
         };
         let is_free = |column: &&ColumnSurvey| match columns.others {

@@ -157,7 +157,7 @@ fn csv() {
     for (number, expected) in [
         ("x", "a number, or nothing or NA"),
         ("1e39", "a finite number"),
-        ("nan", "a finite number"),
+        ("inf", "a finite number"),
         ("1,5", "2 fields"),
     ] {
         let path = file(&folder, "n.csv", format!("label,n\n1,0.5\n0,{number}\n").as_bytes());

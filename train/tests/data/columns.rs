@@ -172,6 +172,13 @@ fn json_lines_mean_what_they_say() {
             1.0,
             vec![(key("café", "a\"b\n😀"), 1.0), (number.numeric(), -5.0)],
         ),
+        // The index of pandas.
+        (
+            &all,
+            r#"{"Unnamed: 0":3,"label":1,"__index_level_0__":"u","n":1,"Unnamed":"x"}"#,
+            1.0,
+            vec![(number.numeric(), 1.0), (key("Unnamed", "x"), 1.0)],
+        ),
         (&only, r#"{"label":1,"z":3,"b":false}"#, 1.0, vec![(key("b", "false"), 1.0), (key("a", ""), 1.0)]),
     ] {
         let path = file(&folder, "x.jsonl", format!("{line}\n"));
@@ -191,7 +198,9 @@ fn wrong_json_lines_are_named() {
         (r#"{"a":1}"#, "expected a label in \"label\"; name its column with --label"),
         (r#"{"label":2}"#, "--positive"),
         (r#"{"label":1,"label":0}"#, "expected one label"),
-        (r#"{"label":1,"n":"x"}"#, "expected a number, or nothing or NA where it is missing, in \"n\""),
+        (r#"{"label":1,"n":"x"}"#, "expected a number, or nothing or NA where it is missing"),
+        (r#"{"label":1,"n":"x"}"#, "(--both allows texts, as categories), in \"n\""),
+        (r#"{"label":1,"n":{"x":1}}"#, "expected a number, not an object, in \"n\""),
         (r#"{"label":1,"n":[1]}"#, "expected a number, not a list, in \"n\""),
         (r#"{"label":1,"a":[[1]]}"#, "no list inside a list"),
         (r#"{"label":1,"a":[{"b":1}]}"#, "no object inside a list"),

@@ -37,7 +37,7 @@ fn numbers_that_cannot_be_are_named_with_their_column() {
             "label,start,often,a\n1,,1,x\n",
             "an offset: a number that may not be missing, in column \"start\"",
         ),
-        ("csv", "label,start,often,a\n1,up,1,x\n", "expected a number"),
+        ("csv", "label,start,often,a\n1,up,1,x\n", "expected an offset: a number"),
         ("csv", "label,often,a\n1,1,x\n", "no column \"start\" (named by --offset)"),
         ("csv", "label,start,a\n1,0,x\n", "no column \"often\" (named by --importance)"),
         ("csv", "label,start,often,a\n1,0,-1,x\n", "that is 0 or more, and may not be missing"),

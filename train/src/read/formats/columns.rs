@@ -64,12 +64,23 @@ pub(crate) fn unnamed(at: usize) -> String {
 
 /// Whether a column is the index of pandas: one without a name, or as `to_parquet` and `to_feather` name it.
 fn is_index(name: &str, at: usize) -> bool {
+    name == unnamed(at) || is_index_level(name)
+}
+
+fn is_index_level(name: &str) -> bool {
     let number = name.strip_prefix("__index_level_").and_then(|rest| rest.strip_suffix("__"));
-    name == unnamed(at) || number.is_some_and(|number| number.parse::<u32>().is_ok())
+    number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// Whether a name of JSON lines, where columns have no place, is that of an index of pandas.
+pub(crate) fn is_index_of_lines(name: &str) -> bool {
+    let number = name.strip_prefix("Unnamed: ");
+    number.is_some_and(|number| number.parse::<u32>().is_ok()) || is_index_level(name)
 }
 
 impl Columns {
-    /// Whether both have the same names in the same roles, in any order.
+    /// Whether both have the same names in the same roles, in any order. JSON lines do not list their categories: beside
+    /// other formats only the roles that they list are compared.
     pub fn alike(&self, other: &Columns) -> bool {
         let same = |a: &[String], b: &[String]| {
             let sorted = |names: &[String]| {
@@ -79,12 +90,12 @@ impl Columns {
             };
             a == b || sorted(a) == sorted(b)
         };
+        let categories = self.others != other.others
+            || same(&self.categorical, &other.categorical) && same(&self.ignored, &other.ignored);
         self.label == other.label
-            && same(&self.categorical, &other.categorical)
+            && categories
             && same(&self.numeric, &other.numeric)
             && same(&self.both, &other.both)
-            && same(&self.ignored, &other.ignored)
-            && self.others == other.others
             && self.offset == other.offset
             && self.importance == other.importance
     }
@@ -204,7 +215,7 @@ impl ExampleNumber {
     /// # Errors
     /// What was expected.
     pub(crate) fn parse(self, field: &[u8]) -> Result<f32, &'static str> {
-        self.check(parse_number(field)?)
+        self.check(parse_number(field).unwrap_or_default())
     }
 }
 
@@ -265,14 +276,21 @@ pub(crate) fn names_of_features<'n>(
 #[inline(always)]
 pub(crate) fn parse_number(field: &[u8]) -> Result<Option<f32>, &'static str> {
     let field = field.trim_ascii();
-    if field.is_empty() || field == b"NA" {
-        return Ok(None);
-    }
     match parse_float(field) {
         Ok(value) => Ok(Some(value)),
-        Err(NotANumber::Missing) => Err("expected a number, or nothing or NA where it is missing"),
+        Err(_) if is_missing(field) => Ok(None),
+        Err(NotANumber::Missing) => Err(
+            "expected a number, or nothing or NA where it is missing (--both allows texts, as categories)",
+        ),
         Err(NotANumber::Range) => Err("expected a finite number that fits f32"),
     }
+}
+
+/// Whether a text says that a number is missing. These are the texts that pandas and polars write or read so.
+pub(crate) fn is_missing(field: &[u8]) -> bool {
+    const TEXTS: [&[u8]; 11] =
+        [b"NA", b"NaN", b"nan", b"N/A", b"n/a", b"#N/A", b"<NA>", b"NULL", b"null", b"None", b"-nan"];
+    field.is_empty() || TEXTS.contains(&field)
 }
 
 /// The key and the value of the feature that a number of a column becomes. `None`: the number is missing.

@@ -9,7 +9,8 @@ use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::fields::example_fields::ExampleFields;
 use crate::read::fields::field::FieldId;
 use crate::read::formats::columns::{
-    ColumnChoice, Columns, ExampleNumber, ExampleNumbers, Role, number_feature, parse_number,
+    ColumnChoice, Columns, ExampleNumber, ExampleNumbers, Role, is_index_of_lines, number_feature,
+    parse_number,
 };
 use crate::read::formats::csv::lenient_feature;
 use crate::read::formats::labels::Labels;
@@ -151,6 +152,7 @@ impl Json {
         let mut place = 0;
         self.example_fields.undo();
         walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
+            let Some(value) = value else { return self.may_be_object(name) };
             let field = self.field(name, place);
             place += 1;
             self.add(name, field, &value, &mut head, block)
@@ -184,6 +186,16 @@ impl Json {
         outer.into_iter().any(|&at| self.fields[at].role == Role::Skipped)
     }
 
+    /// Refuses an object where a flag says that there is a number.
+    fn may_be_object(&self, name: &str) -> Result<(), String> {
+        match self.listed.get(name).map(|&at| self.fields[at].role) {
+            None | Some(Role::Skipped | Role::Categorical(_)) => Ok(()),
+            _ => Err(format!(
+                "expected a number, not an object, in {name:?}; its names are columns: {name}.NAME"
+            )),
+        }
+    }
+
     /// What the name at this place of a line means.
     fn field(&mut self, name: &str, place: usize) -> Field {
         if let Some((known, field)) = self.remembered.get(place)
@@ -194,7 +206,7 @@ impl Json {
         let field = match self.listed.get(name) {
             Some(&at) => Field::Listed(at),
             None if name == self.label => Field::Label,
-            None if self.others && !self.is_left_out(name) => {
+            None if self.others && !is_index_of_lines(name) && !self.is_left_out(name) => {
                 Field::Other(FieldId::of(name.as_bytes()), ColumnKeys::new(name))
             }
             None => Field::Skipped,
@@ -266,6 +278,7 @@ impl Json {
     pub fn texts(line: &[u8], mut each_text: impl FnMut(&str, &[u8], bool)) {
         // A line that is not valid has been refused before.
         let _ = walk(line, "", JSON_DEPTH_MAX, &mut |name, value| {
+            let Some(value) = value else { return Ok(()) };
             let is_listed = value.is_array();
             each(&value, |text| {
                 each_text(name, text.unwrap_or_default(), is_listed);
@@ -335,20 +348,22 @@ fn text<'a>(value: &'a LazyValue<'_>, flags: [&'static str; 2]) -> Result<Option
     })))
 }
 
-/// Calls `each` with every name of an object and its value, and with the names inside of objects.
+/// Calls `each` with every name of an object and its value, and with the names inside of objects. `None`: the value is
+/// an object.
 fn walk(
     object: &[u8],
     prefix: &str,
     depth: usize,
-    each: &mut dyn FnMut(&str, LazyValue<'_>) -> Result<(), String>,
+    each: &mut dyn FnMut(&str, Option<LazyValue<'_>>) -> Result<(), String>,
 ) -> Result<(), String> {
     walk_object(object, &mut |name, value| {
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { format!("{prefix}.{name}").into() };
         if value.get_type() != JsonType::Object {
-            each(&name, value)
+            each(&name, Some(value))
         } else if depth == 0 {
             Err(format!("expected at most {JSON_DEPTH_MAX} objects inside each other, in {name:?}"))
         } else {
+            each(&name, None)?;
             walk(value.as_raw_str().as_bytes(), &name, depth - 1, each)
         }
     })
