@@ -313,7 +313,7 @@ pub mod transport {
 /// ```
 pub mod security {
     pub use gannet_transport::tls::{TlsClient, TlsError, TlsFileError, TlsServer};
-    pub use gannet_wire::{Token, TokenError};
+    pub use gannet_wire::{PrivateFileError, Token, TokenError, read_private};
 }
 
 /// Counters of servers and workers, for a monitoring system. docs/metrics.md says more.

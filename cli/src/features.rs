@@ -3,9 +3,11 @@
 use std::sync::LazyLock;
 
 /// Each feature of the package, and whether this program has it.
-const FEATURES: [(&str, bool); 4] = [
+const FEATURES: [(&str, bool); 6] = [
     ("cloud", cfg!(feature = "cloud")),
     ("etcd", cfg!(feature = "etcd")),
+    ("kafka", cfg!(feature = "kafka")),
+    ("parquet", cfg!(feature = "parquet")),
     ("rdma", cfg!(feature = "rdma")),
     ("rdma-dlopen", cfg!(feature = "rdma-dlopen")),
 ];

@@ -7,6 +7,10 @@ also goes back to a checkpoint, if its seed says so.
 
     scripts/growing/rounds.py --gannet target/release/gannet --rounds 20
     scripts/growing/rounds.py --source kafka --tansu PATH     (with the Python package confluent-kafka)
+    scripts/growing/rounds.py --source kafka --tansu PATH --storage s3://BUCKET/
+
+With `--storage` the broker is killed and comes back with the messages that it keeps there. The bucket is there before,
+and AWS_ENDPOINT, AWS_ALLOW_HTTP=true, AWS_DEFAULT_REGION and the keys of AWS are in the environment.
 
 `--seed 7` runs one round again. The folder of a round that fails is kept.
 """
@@ -63,43 +67,65 @@ class Kafka:
 
     def __init__(self, options, place):
         from confluent_kafka import Producer
+
+        self.options, self.place = options, place
+        self.addr = f"127.0.0.1:{free_port()}"
+        self.start()
+        self.make_topic({"bootstrap.servers": self.addr})
+        # Tansu tells the first offset of the last batch as that of the last message, so a batch has one message. In a
+        # storage, whose times are seconds, the last batch of a turn has one, a second after the others. An idempotent
+        # producer sends nothing twice.
+        settings = {"bootstrap.servers": self.addr, "enable.idempotence": True}
+        self.one_by_one = Producer({**settings, "batch.num.messages": 1})
+        self.together = Producer({**settings, "linger.ms": 50}) if options.storage else self.one_by_one
+        self.sent = 0
+
+    @staticmethod
+    def make_topic(settings, name="clicks"):
+        """Waits for the broker, and makes a topic."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        self.addr = f"127.0.0.1:{free_port()}"
-        url = f"tcp://{self.addr}"
-        log = open(os.path.join(place, "broker.log"), "w")
-        words = [options.tansu, "broker", "--silent", "--listener-url", url, "--advertised-listener-url", url]
-        self.broker = subprocess.Popen(words, stdout=log, stderr=log, cwd=place)
-        admin = AdminClient({"bootstrap.servers": self.addr})
-        start = time.time()
+        admin, start = AdminClient(settings), time.time()
         while True:
             try:
-                topic = NewTopic("clicks", num_partitions=3, replication_factor=1)
-                admin.create_topics([topic], operation_timeout=5)["clicks"].result(5)
-                break
+                topic = NewTopic(name, num_partitions=3, replication_factor=1)
+                return admin.create_topics([topic], operation_timeout=5)[name].result(5)
             except Exception as error:
                 if time.time() - start > 60:
                     raise RuntimeError(f"the broker does not come: {error}") from error
                 time.sleep(0.2)
-        # Tansu tells the first offset of the last batch as that of the last message, so a batch has one message. An
-        # idempotent producer sends nothing twice.
-        settings = {"bootstrap.servers": self.addr, "batch.num.messages": 1, "enable.idempotence": True}
-        self.producer = Producer(settings)
-        self.sent = 0
+
+    def start(self):
+        url = f"tcp://{self.addr}"
+        log = open(os.path.join(self.place, "broker.log"), "a")
+        words = [self.options.tansu, "broker", "--silent", "--listener-url", url, "--advertised-listener-url", url]
+        if self.options.storage:
+            # What a cluster keeps is apart from that of others.
+            words += ["--storage-engine", self.options.storage, "--cluster-id", os.path.basename(self.place)]
+        self.broker = subprocess.Popen(words, stdout=log, stderr=log, cwd=self.place)
 
     def words(self):
         return [f"kafka://{self.addr}/clicks?group=rounds", "--format", "libsvm"]
 
     def add(self, lines):
-        for line in lines:
-            self.producer.produce("clicks", line, partition=self.sent % 3)
-            self.sent += 1
-        if self.producer.flush(60) > 0:
-            raise RuntimeError("the broker takes no messages")
+        for some, producer in (lines[:-3], self.together), (lines[-3:], self.one_by_one):
+            for line in some:
+                producer.produce("clicks", line, partition=self.sent % 3)
+                self.sent += 1
+            if producer.flush(60) > 0:
+                raise RuntimeError("the broker takes no messages")
+            if producer is not self.one_by_one:
+                time.sleep(1.1)
 
     def hurt(self, chance):
-        """The broker is away for a while. (Its messages are in its memory, so it is not killed.)"""
+        """The broker is away for a while. It is killed if its messages are in a storage, not in its memory."""
         seconds = chance.uniform(0.2, 2)
+        if self.options.storage:
+            seconds *= chance.choice([1, 1, 8])
+            self.end()
+            time.sleep(seconds)
+            self.start()
+            return f"the broker was killed and away for {seconds:.1f} s"
         self.broker.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
         self.broker.send_signal(signal.SIGCONT)
@@ -154,6 +180,8 @@ class Round:
 
     def event(self):
         what = self.chance.choice(["worker", "worker", "server", "source", "late"])
+        if self.options.only_source:
+            return self.source.hurt(self.chance)
         if self.options.checkpoints and self.chance.random() < 0.3 and os.path.isdir(self.folder("saved")):
             return self.restore()
         if what == "worker":
@@ -235,6 +263,8 @@ def main():
     parser.add_argument("--gannet", default="target/release/gannet")
     parser.add_argument("--source", choices=["folder", "kafka"], default="folder")
     parser.add_argument("--tansu", default="tansu")
+    parser.add_argument("--storage", help="where the broker keeps its messages; it is then killed")
+    parser.add_argument("--only-source", action="store_true", help="hurt nothing but the source")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--events", type=int, default=6)
     parser.add_argument("--seed", type=int)

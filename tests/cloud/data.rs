@@ -84,7 +84,8 @@ fn put(store: &ObjectStore, folder: &Path, (name, files, _): &Table) -> (String,
         std::fs::write(day.join(file), bytes).unwrap();
         store.put(&format!("{name}/day-1/{file}"), bytes);
     }
-    // No data.
+    // No data. The first is what consoles of stores make for a new folder.
+    store.put(&format!("{name}/day-1/"), b"");
     store.put(&format!("{name}/day-1/_SUCCESS"), b"");
     store.put(&format!("{name}/other/part-9.txt"), b"nothing");
     (format!("{}/day-*/part-*", folder.join(name).display()), format!("s3://models/{name}/day-*/part-*"))
@@ -122,6 +123,11 @@ fn data_in_a_bucket_gives_the_bits_of_local_files() {
     let done = train(&store, "s3://models/svm/day-1", "--test s3://models/svm/day-1/", &model).json();
     assert!(want["test_logloss"].is_f64(), "{want}");
     assert_eq!((&done["logloss"], &done["test_logloss"]), (&want["logloss"], &want["test_logloss"]));
+    // A pattern may match folders, and a name that exists is none.
+    let done = train(&store, "s3://models/svm/day-*", "", &model).json();
+    assert_eq!(done["logloss"], want["logloss"]);
+    store.put("odd/a[1].svm", b"1 2:1\n0 3:1\n");
+    assert_eq!(train(&store, "s3://models/odd/a[1].svm", "", &model).json()["examples"], 4);
 }
 
 #[test]
@@ -162,6 +168,7 @@ fn what_cannot_be_read_from_a_bucket_is_named_with_a_remedy() {
     for (data, expected) in [
         ("s3://models/one/absent.svm", "s3://models/one/absent.svm: cannot read: "),
         ("s3://models/one/b-*.svm", "no object has a name like this"),
+        ("s3://models/one/absent.svm", "there is no such object"),
         ("s3://absent/a.svm", "there is no such bucket"),
         ("s3://mod*/a.svm", "a bucket must be named without a pattern"),
         ("s3://models", "has a folder in it (s3://models/one)"),
@@ -169,6 +176,14 @@ fn what_cannot_be_read_from_a_bucket_is_named_with_a_remedy() {
         let done = store.run(&format!("train {data}"));
         assert!(done.code == Some(2) && done.err.contains(expected), "{data}: {done:?}");
     }
+    let wrong = |name: &str, value: &str, expected: &str| {
+        let mut command = store.gannet("train s3://models/one/a.svm");
+        command.env(name, value);
+        let done = Process::start(command).wait();
+        assert!(done.code == Some(2) && done.err.contains(expected), "{name}={value}: {done:?}");
+    };
+    wrong("AWS_ALLOW_HTTP", "false", "allow this by AWS_ALLOW_HTTP=true");
+    wrong("AWS_ALLOW_HTTP", "maybe", "a setting in the environment (AWS_...) is missing or cannot be used");
     let strict = ObjectStore::start(Some(1));
     let wrong = strict.run("train s3://models/a.svm");
     assert!(wrong.code == Some(2) && wrong.err.contains("AWS_ACCESS_KEY_ID"), "{wrong:?}");

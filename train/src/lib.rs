@@ -37,9 +37,11 @@ pub use read::growing::folder::{Folder, Until};
 #[cfg(feature = "kafka")]
 pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
 #[cfg(feature = "kafka")]
+pub use read::growing::kafka_client::KafkaConfig;
+#[cfg(feature = "kafka")]
 pub use read::growing::kafka_commits::SavedPartitions;
 pub use read::growing::local_tasks::LocalTasks;
-pub use read::growing::looking::GrowingSource;
+pub use read::growing::looking::{GrowingSource, Sample};
 pub use read::growing::text_parts::{PartedText, TextParts};
 pub use read::normalization::{
     AgreedNormalization, Normalization, Normalize, NormalizedFeature, SurveyQuestions,

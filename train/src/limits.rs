@@ -75,6 +75,13 @@ pub const GROWN_ASK_EVERY: Duration = Duration::from_millis(50);
 pub const GROWN_TASK_BYTES: u64 = 4 << 20;
 /// Tasks of one file in a growing folder. They are larger in a larger file.
 pub const FILE_TASKS_MAX: u32 = 256;
+/// How long no message comes before the leader of the partition is asked whether it is there, and how long it may take
+/// to answer.
+#[cfg(feature = "kafka")]
+pub const KAFKA_ASK: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(2)];
+/// How often a worker says that it waits for a broker.
+#[cfg(feature = "kafka")]
+pub const KAFKA_WARN_EVERY: Duration = Duration::from_secs(10);
 /// Messages of a task of a topic.
 #[cfg(feature = "kafka")]
 pub const KAFKA_TASK_MESSAGES: u64 = 1 << 14;
@@ -87,6 +94,9 @@ pub const KAFKA_PATIENCE: Duration = Duration::from_secs(600);
 /// How long one wait for a message takes, before the stop flag is looked at.
 #[cfg(any(test, feature = "kafka"))]
 pub const MESSAGE_POLL: Duration = Duration::from_millis(100);
+/// How long a message of a range may be waited for.
+#[cfg(any(test, feature = "kafka"))]
+pub const MESSAGE_PATIENCE: Duration = Duration::from_secs(600);
 /// KiB of messages that the client of Kafka reads ahead, for each partition.
 #[cfg(feature = "kafka")]
 pub const KAFKA_QUEUE_KIB: &str = "16384";

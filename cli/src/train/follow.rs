@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, FollowArgs, FollowOrder, FormatName, TaskArgs};
 use crate::metrics::Metrics;
 use crate::signals;
-use gannet::train::{Folder, GrowingSource, LocalTasks, Options, StopFlag, Until};
+use gannet::train::{Folder, GrowingSource, LocalTasks, Options, Sample, StopFlag, Until};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -78,7 +78,7 @@ pub fn source(
 ) -> Result<Option<Arc<dyn GrowingSource>>, Failure> {
     match (&follow.follow, &follow.topic) {
         (Some(path), _) => Ok(Some(Arc::new(folder(follow, tasks, path)))),
-        (None, Some(topic)) => kafka::source(topic, until(follow), checkpoints).map(Some),
+        (None, Some(topic)) => kafka::source(topic, follow, checkpoints).map(Some),
         (None, None) => Ok(None),
     }
 }
@@ -100,7 +100,11 @@ fn has_begun(data: &mut DataArgs, source: &Source, stop: &Arc<AtomicBool>) -> Re
                 Until::End => true,
                 Until::Time(time) => clock() > time,
             };
-            Ok((sample.is_some() || !is_over).then_some(sample.is_some()))
+            Ok(match sample {
+                Sample::Text(_) => Some(true),
+                Sample::Nothing if is_over => None,
+                Sample::Nothing | Sample::Unknown => Some(false),
+            })
         }
     }
 }
@@ -117,14 +121,17 @@ pub fn wait_for_data(data: &mut DataArgs, tasks: &TaskArgs) -> Result<bool, Fail
     let (name, source) = match (&data.follow.follow, &data.follow.topic) {
         (Some(path), _) => {
             let name = format!("--follow {}", path.display());
+            if path.to_str().is_some_and(|path| path.contains("://")) {
+                return Err(Failure::input(format!(
+                    "{name}: this is no folder of this machine; objects of buckets are trained as DATA, once"
+                )));
+            }
             if path.to_str().is_none() {
                 return Err(Failure::input(format!("{name}: the path is not UTF-8; rename it")));
             }
             (name, Source::Folder(folder(&data.follow, tasks, path)))
         }
-        (None, Some(topic)) => {
-            (topic.clone(), Source::Topic(kafka::source(topic, until(&data.follow), None)?))
-        }
+        (None, Some(topic)) => (topic.clone(), Source::Topic(kafka::source(topic, &data.follow, None)?)),
         (None, None) => return Ok(true),
     };
     let (stop, since, mut said) = (signals::stop_flag()?, Instant::now(), false);
@@ -174,16 +181,29 @@ pub fn tell_lags(metrics: &Metrics, source: &Arc<dyn GrowingSource>) {
 /// Topics of Kafka.
 #[cfg(feature = "kafka")]
 mod kafka {
-    use super::{Failure, GrowingSource, Until, clock};
+    use super::{Failure, FollowArgs, GrowingSource, clock, until};
     use crate::checkpoint_place::open_checkpoints;
     use gannet::job::{PartitionStand, TASKS, partitions_in};
-    use gannet::train::{KafkaAddress, KafkaTopic};
+    use gannet::security::read_private;
+    use gannet::train::{KafkaAddress, KafkaConfig, KafkaTopic};
     use std::path::Path;
     use std::sync::Arc;
+
+    /// The most bytes of a file of properties.
+    const CONFIG_BYTES_MAX: u64 = 1 << 16;
 
     /// Checks the address of a topic.
     pub fn check(topic: &str) -> Result<(), Failure> {
         KafkaAddress::parse(topic).map(drop).map_err(Failure::input)
+    }
+
+    fn config(file: Option<&Path>) -> Result<KafkaConfig, Failure> {
+        let Some(file) = file else { return Ok(KafkaConfig::default()) };
+        let bytes = read_private("--kafka-config", file, CONFIG_BYTES_MAX)
+            .map_err(|error| Failure::input(error.to_string()))?;
+        let text = String::from_utf8_lossy(&bytes);
+        KafkaConfig::parse(&text)
+            .map_err(|why| Failure::input(format!("--kafka-config {}: {why}", file.display())))
     }
 
     /// How far the newest checkpoint of a folder is. `None`: there is none, or this process cannot read it.
@@ -197,11 +217,12 @@ mod kafka {
     /// The topic at this address.
     pub fn source(
         topic: &str,
-        until: Until,
+        follow: &FollowArgs,
         checkpoints: Option<&Path>,
     ) -> Result<Arc<dyn GrowingSource>, Failure> {
         let address = KafkaAddress::parse(topic).map_err(Failure::input)?;
-        let mut topic = KafkaTopic::new(address, until, clock).map_err(Failure::input)?;
+        let config = config(follow.kafka_config.as_deref())?;
+        let mut topic = KafkaTopic::new(address, config, until(follow), clock).map_err(Failure::input)?;
         if let Some(checkpoints) = checkpoints {
             let checkpoints = checkpoints.to_owned();
             topic = topic.with_checkpoints(Box::new(move || saved(&checkpoints)));
@@ -213,7 +234,7 @@ mod kafka {
 /// This command has no client of Kafka.
 #[cfg(not(feature = "kafka"))]
 mod kafka {
-    use super::{Failure, GrowingSource, Until};
+    use super::{Failure, FollowArgs, GrowingSource};
     use std::path::Path;
     use std::sync::Arc;
 
@@ -225,7 +246,7 @@ mod kafka {
         Err(missing(topic))
     }
 
-    pub fn source(topic: &str, _: Until, _: Option<&Path>) -> Result<Arc<dyn GrowingSource>, Failure> {
+    pub fn source(topic: &str, _: &FollowArgs, _: Option<&Path>) -> Result<Arc<dyn GrowingSource>, Failure> {
         Err(missing(topic))
     }
 }

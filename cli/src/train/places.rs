@@ -35,6 +35,7 @@ const PLACES: &[FlagPlace] = &[
     // Data that grows.
     (&["--until", "--until-end"], |p| !p.grows(), "works only with --follow or a topic of Kafka"),
     (&["--follow-order"], |p| !p.follows(), "works only with --follow"),
+    (&["--kafka-config"], |p| !p.has_topic(), "works only with a topic of Kafka"),
     (&["--follow"], |p| p.has_topic(), "a topic of Kafka is trained alone"),
     (&["DATA"], |p| p.has_topic(), "one topic of Kafka is trained at a time, and no files beside it"),
     (&["DATA"], |p| p.follows(), "the files of --follow take its place"),

@@ -88,13 +88,17 @@ impl BucketStore {
     /// The names and lengths of the objects in a folder, with the marker.
     fn objects_in(&self, folder: &str) -> io::Result<Vec<StoredFile>> {
         let (objects, path) = (self.objects.clone(), self.folder(folder));
-        let listed = self.requests.wait(async move { objects.list_with_delimiter(Some(&path)).await })?;
+        let of_folder = path.clone();
+        let listed =
+            self.requests.wait(async move { objects.list_with_delimiter(Some(&of_folder)).await })?;
         let stored = |object: object_store::ObjectMeta| {
             let written = object.last_modified.timestamp().try_into().ok();
             let name = object.location.filename()?.to_owned();
             Some(StoredFile { name, bytes: object.size, written })
         };
-        let files: Vec<StoredFile> = listed.objects.into_iter().filter_map(stored).collect();
+        // The folder itself may be an object: consoles of stores make one.
+        let is_file = |object: &object_store::ObjectMeta| object.location != path;
+        let files: Vec<StoredFile> = listed.objects.into_iter().filter(is_file).filter_map(stored).collect();
         if files.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(files) }
     }
 

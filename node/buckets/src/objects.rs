@@ -94,6 +94,17 @@ fn not_usable(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("this is no URL of data that can be used: {why}"))
 }
 
+/// A client could not be made of the settings in the environment.
+fn wrong_settings(url: &str, why: impl std::fmt::Display) -> io::Error {
+    let names = match url.split_once("://").map(|(scheme, _)| scheme) {
+        Some("s3") => "AWS_...",
+        Some("gs") => "GOOGLE_...",
+        _ => "AZURE_...",
+    };
+    let what = format!("a setting in the environment ({names}) is missing or cannot be used: {why}");
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
 impl Clients {
     /// The object with this URL.
     fn object(&self, url: &str) -> io::Result<Object> {
@@ -117,7 +128,7 @@ impl Clients {
         }
         let parsed = url.parse().map_err(not_usable)?;
         let (scheme, _) = ObjectStoreScheme::parse(&parsed).map_err(not_usable)?;
-        let bucket = objects(&scheme, url).map_err(not_usable)?;
+        let bucket = objects(&scheme, url).map_err(|error| wrong_settings(url, error))?;
         let bucket = bucket.ok_or_else(|| not_usable("its scheme is none of a bucket"))?;
         buckets.insert(url.to_owned(), bucket.clone());
         Ok(bucket)
@@ -191,12 +202,14 @@ pub fn list_objects(folder: &str) -> io::Result<ListedObjects> {
     let Object::Bucket(store, path) = clients.object(folder)? else {
         return Err(not_usable("a web server cannot list its files"));
     };
-    let list = async move { ask(|| store.list_with_delimiter(Some(&path))).await };
+    let of_folder = path.clone();
+    let list = async move { ask(|| store.list_with_delimiter(Some(&of_folder))).await };
     let listed = clients.requests.begin(list).wait()?;
     let mut seen = lock(&clients.seen);
     let mut objects = Vec::with_capacity(listed.objects.len());
     for object in &listed.objects {
-        let Some(name) = object.location.filename() else { continue };
+        // The folder itself is an object where somebody made it before there was anything in it.
+        let Some(name) = object.location.filename().filter(|_| object.location != path) else { continue };
         let url = format!("{}/{name}", folder.trim_end_matches('/'));
         lock(&clients.heads).remove(&url);
         seen.insert(url, facts(object));

@@ -133,6 +133,7 @@ pub(crate) async fn ask<T, F: Future<Output = Result<T, Error>>>(read: impl Fn()
             // The client tries again after a time limit.
             Err(error)
                 if tries < BUCKET_RETRIES
+                    && !is_without_tls(&error.to_string())
                     && http_error(&error).is_some_and(|kind| kind != HttpErrorKind::Timeout) =>
             {
                 tries += 1;
@@ -147,7 +148,12 @@ pub(crate) async fn ask<T, F: Future<Output = Result<T, Error>>>(read: impl Fn()
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"];
 
 const CREDENTIALS: &str = "; look at the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
-                           GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket";
+                           GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY) and at their rights in this bucket";
+
+/// Whether the client refuses an endpoint because it has no TLS.
+fn is_without_tls(text: &str) -> bool {
+    text.contains("http://") && text.contains("builder error")
+}
 
 /// What they say where the region is another.
 const REGION: [&str; 3] = ["AuthorizationHeaderMalformed", "PermanentRedirect", "301 Moved Permanently"];
@@ -171,8 +177,22 @@ pub(crate) fn bucket_error(error: Error) -> io::Error {
             io::ErrorKind::Other,
             "; the bucket is in another region: set AWS_REGION to it, or AWS_ENDPOINT to its address",
         ),
+        _ if is_without_tls(&text) => (
+            io::ErrorKind::Other,
+            "; the endpoint has no TLS: use one that has, or allow this by AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true",
+        ),
+        _ if text.contains("non-partial response") => (
+            io::ErrorKind::Other,
+            "; does the object have the header Content-Encoding: gzip? then the store unpacks it, and gives no parts of \
+             it: store it without that header",
+        ),
+        _ if text.contains("empty path segment") => (
+            io::ErrorKind::Other,
+            "; a name with two slashes cannot be read: rename the object, or name objects without a pattern or a folder \
+             that has it",
+        ),
         _ if NO_CREDENTIALS.iter().any(|words| text.contains(words)) => (PermissionDenied, CREDENTIALS),
-        Error::NotFound { .. } => (io::ErrorKind::NotFound, ""),
+        Error::NotFound { .. } => (io::ErrorKind::NotFound, "; there is no such object"),
         Error::AlreadyExists { .. } | Error::Precondition { .. } => (io::ErrorKind::AlreadyExists, ""),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => (PermissionDenied, CREDENTIALS),
         Error::NotSupported { .. } | Error::NotImplemented { .. } => (

@@ -22,6 +22,7 @@ pub mod messages;
 pub mod partition;
 #[doc(hidden)]
 pub mod place_keys;
+mod private_file;
 #[doc(hidden)]
 pub mod random;
 #[doc(hidden)]
@@ -57,6 +58,7 @@ pub use partition::partition_of;
 #[cfg(any(test, feature = "test-support"))]
 pub use partition::scatter_partitions;
 pub use partition::{PARTITIONS, PartitionMap, shards_for_threads};
+pub use private_file::{PrivateFileError, read_private};
 #[cfg(any(test, feature = "test-support"))]
 pub use random::{SeededRandomness, seed_randomness};
 pub use refusal::Refusal;

@@ -5,13 +5,11 @@
 //! because the other side's nonce is new each time. A proof names its side, so that it cannot be sent back.
 
 use crate::limits::{TOKEN_BYTES_MAX, TOKEN_BYTES_MIN};
+use crate::private_file::{PrivateFileError, read_private};
 use crate::random::DRAWN_BYTES;
 use ring::hmac;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 /// Bytes of a nonce and of a proof.
 pub const NONCE_BYTES: usize = DRAWN_BYTES;
@@ -46,28 +44,9 @@ pub struct Nonces {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The file cannot be read.
-    #[error("--token-file {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A folder, a pipe or a device.
-    #[error("--token-file {}: it is no regular file", path.display())]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Users other than its owner may read or change the file.
-    #[error("--token-file {0}: its mode is {mode:04o}, so others than its owner may use it; run: chmod 600 {0}", path.display())]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    /// The file cannot be read, or others may use it.
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
     /// More than one line.
     #[error("--token-file {}: it has more than one line; a token is one", path.display())]
     Lines {
@@ -124,18 +103,7 @@ impl Token {
     /// # Errors
     /// The file cannot be read, users other than its owner may use it, or it holds no token.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
-        let failed = |source| TokenError::Read { path: path.to_owned(), source };
-        // Checked before it is opened: opening a pipe would wait for a writer.
-        if !std::fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(TokenError::NotAFile { path: path.to_owned() });
-        }
-        let file = File::open(path).map_err(failed)?;
-        let mode = file.metadata().map_err(failed)?.mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(TokenError::Exposed { path: path.to_owned(), mode });
-        }
-        let mut text = Vec::with_capacity(2 * TOKEN_BYTES_MAX);
-        file.take(2 * TOKEN_BYTES_MAX as u64).read_to_end(&mut text).map_err(failed)?;
+        let text = read_private("--token-file", path, 2 * TOKEN_BYTES_MAX as u64)?;
         let line = text.trim_ascii();
         if line.contains(&b'\n') {
             return Err(TokenError::Lines { path: path.to_owned() });
@@ -236,7 +204,7 @@ mod tests {
         let pipe = folder.path().join("pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         if made.is_ok_and(|status| status.success()) {
-            assert!(matches!(Token::load(&pipe), Err(TokenError::NotAFile { .. })));
+            assert!(matches!(Token::load(&pipe), Err(TokenError::File(PrivateFileError::NotAFile { .. }))));
         }
     }
 

@@ -14,6 +14,7 @@ use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
+use crate::read::growing::looking::Sample;
 use crate::read::reader::Reader;
 use crate::read::splits::remote_data;
 use crate::read::splits::split::{FileFingerprint, Split, Splits, UnchangedFiles};
@@ -144,7 +145,7 @@ impl OpenData {
         source: Option<&dyn Splits>,
     ) -> Result<OpenData, ReadError> {
         if let Some(growing) = source.and_then(|source| source.growing())
-            && let Some(sample) = growing.sample(&data.stop).map_err(ReadError::Splits)?
+            && let Some(sample) = Sample::known(growing, &data.stop).map_err(ReadError::Splits)?
         {
             return Ok(OpenData::Remote(Box::new(remote_data::of_sample(data, sample)?)));
         }

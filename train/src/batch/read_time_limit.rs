@@ -80,6 +80,10 @@ impl ReadTimeLimit {
             self.report(now.0 > 0);
             return None;
         }
+        if self.source.growing().is_some_and(|source| source.is_away()) {
+            // No worker could read this. The source has its own limit.
+            return None;
+        }
         self.waited += waited;
         let limit = self.source.patience();
         if self.waited < limit {

@@ -102,8 +102,8 @@ pub enum ReadError {
     },
     /// The file's bytes do not arrive.
     #[error(
-        "{file}: nothing could be read for {seconds:.0} s; see whether its disk or network mount answers, then start this \
-         worker again (other workers get its unfinished splits; --worker-timeout sets this limit)"
+        "{file}: nothing could be read for {seconds:.0} s; see whether its disk, network mount or broker answers, then start \
+         this worker again (other workers get its unfinished splits; --worker-timeout sets this limit)"
     )]
     Stalled {
         /// The file.

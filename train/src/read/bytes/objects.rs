@@ -19,7 +19,14 @@ pub(crate) fn expand(url: &str, found: &mut Vec<String>) -> Result<(), ReadError
             let what = "a web server cannot list its files, so it takes no pattern: name each one".to_owned();
             return Err(ReadError::NoFiles { named: url.to_owned(), what });
         }
-        return matches(url, found);
+        // A name that exists is never a pattern.
+        return match see_object(url) {
+            Ok(_) => {
+                found.push(url.to_owned());
+                Ok(())
+            }
+            Err(_) => matches(url, found),
+        };
     }
     let is_bucket = !web && url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
     if is_bucket || (!web && url.ends_with('/')) {
@@ -97,8 +104,13 @@ fn matches(url: &str, found: &mut Vec<String>) -> Result<(), ReadError> {
         }
         let ListedObjects { folders, objects } = list(&at)?;
         let key = |name: &str| format!("{at}/{name}")[root.len() + 1..].to_owned();
-        let matched = objects.iter().map(|name| key(name)).filter(|key| whole.matches_with(key, OPTIONS));
+        let is_named = |key: &String| whole.matches_with(key, OPTIONS);
+        let matched = objects.iter().map(|name| key(name)).filter(is_named);
         names.extend(matched.map(|key| format!("{root}/{key}")));
+        // As on a disk, a folder that matches means its files.
+        for named in folders.iter().map(|name| key(name)).filter(is_named) {
+            folder(&format!("{root}/{named}"), &mut names)?;
+        }
         let reaches = |name: &String| {
             let fits = |part: &Pattern| part.matches_with(name, OPTIONS);
             (deep && !name.starts_with('.'))

@@ -1,25 +1,24 @@
 //! A topic of Kafka whose messages are trained while others are added. The job's scheduler hands out ranges of offsets,
 //! and a worker reads its range itself: no consumer group decides who reads what, or from where.
 
-use crate::limits::{KAFKA_PATIENCE, KAFKA_QUEUE_KIB, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT};
+use crate::limits::{KAFKA_PATIENCE, KAFKA_TASK_MESSAGES, KAFKA_TIMEOUT};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
+use crate::read::growing::kafka_client::{KafkaClients, KafkaConfig, KafkaConsumer};
 use crate::read::growing::kafka_commits::{Commits, SavedPartitions};
 use crate::read::growing::kafka_text::KafkaLog;
-use crate::read::growing::looking::GrowingSource;
+use crate::read::growing::looking::{GrowingSource, Sample};
 use crate::read::growing::message_text::{MessageText, RangeReader, SpareReaders};
 use crate::read::growing::text_parts::{PartedText, TextParts};
 use gannet_wire::{Found, FoundRange, GrownTask, PartitionStand, SourceStand};
-use rdkafka::client::ClientContext;
-use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::consumer::Consumer;
+use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where a topic is, and how it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +81,7 @@ impl fmt::Display for KafkaAddress {
 
 /// See the module.
 pub struct KafkaTopic {
-    address: KafkaAddress,
+    clients: Arc<KafkaClients>,
     until: Until,
     clock: fn() -> u64,
     /// Asks for offsets.
@@ -91,29 +90,22 @@ pub struct KafkaTopic {
     spare: SpareReaders<KafkaLog>,
     lags: Mutex<BTreeMap<u32, u64>>,
     commits: Commits,
-    /// Since when the brokers do not answer.
-    away_since: Mutex<Option<Instant>>,
+    /// Since when no look succeeds.
+    failing_since: Mutex<Option<Instant>>,
 }
 
 impl fmt::Debug for KafkaTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KafkaTopic").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("KafkaTopic").field("address", self.address()).finish_non_exhaustive()
     }
 }
 
 /// Why a look found nothing.
 enum LookError {
-    /// The brokers do not answer, and may do so later.
-    Away(String),
+    /// A later look may succeed, and it must within this time.
+    Passing(String, Duration),
     /// No later look will succeed.
     Final(String),
-}
-
-impl LookError {
-    fn in_words(self) -> String {
-        let (LookError::Away(why) | LookError::Final(why)) = self;
-        why
-    }
 }
 
 fn unlocked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -121,14 +113,21 @@ fn unlocked<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl KafkaTopic {
-    /// The topic at this address. `clock` has the nanoseconds since 1970. Nothing is connected yet.
+    /// The topic at this address. `config` is for its clients; `clock` has the nanoseconds since 1970. Nothing is
+    /// connected yet.
     ///
     /// # Errors
-    /// The address is wrong, in words.
-    pub fn new(address: KafkaAddress, until: Until, clock: fn() -> u64) -> Result<KafkaTopic, String> {
-        let asks = consumer(&address)?;
+    /// The address or the configuration is wrong, in words.
+    pub fn new(
+        address: KafkaAddress,
+        config: KafkaConfig,
+        until: Until,
+        clock: fn() -> u64,
+    ) -> Result<KafkaTopic, String> {
+        let clients = Arc::new(KafkaClients::new(address, config));
+        let asks = clients.consumer()?;
         let (spare, lags, commits) = (Arc::default(), Mutex::default(), Commits::default());
-        Ok(KafkaTopic { address, until, clock, asks, spare, lags, commits, away_since: Mutex::default() })
+        Ok(KafkaTopic { clients, until, clock, asks, spare, lags, commits, failing_since: Mutex::default() })
     }
 
     /// The topic of a job with checkpoints: until the end only what a checkpoint has is committed.
@@ -137,9 +136,19 @@ impl KafkaTopic {
         self
     }
 
+    fn address(&self) -> &KafkaAddress {
+        &self.clients.address
+    }
+
+    /// As if no look had succeeded for so long.
     #[cfg(test)]
-    pub(crate) fn address(&self) -> &KafkaAddress {
-        &self.address
+    pub(crate) fn pretend_failing_for(&self, time: Duration) {
+        *unlocked(&self.failing_since) = Instant::now().checked_sub(time);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn clients(&self) -> &KafkaClients {
+        &self.clients
     }
 
     /// How many messages of each partition are not trained.
@@ -148,19 +157,23 @@ impl KafkaTopic {
     }
 
     fn failed(&self, error: &KafkaError) -> LookError {
-        LookError::Away(format!("{}: {error}; see that the brokers answer", self.address))
+        match self.clients.failed(error) {
+            Ok(passing) => LookError::Passing(passing, KAFKA_PATIENCE),
+            Err(why) => LookError::Final(why),
+        }
     }
 
     fn partitions(&self) -> Result<Vec<i32>, LookError> {
-        let topic = self.address.topic.as_str();
+        let topic = self.address().topic.as_str();
         let metadata =
             self.asks.fetch_metadata(Some(topic), KAFKA_TIMEOUT).map_err(|error| self.failed(&error))?;
+        self.clients.brokers.answered();
         let of_topic = metadata.topics().iter().find(|of| of.name() == topic);
         let partitions = of_topic.map(|of| of.partitions().iter().map(|of| of.id()).collect::<Vec<_>>());
         match partitions.filter(|all| !all.is_empty()) {
             Some(all) => Ok(all),
             None => {
-                let why = format!("{}: the brokers have no such topic; make it first", self.address);
+                let why = format!("{}: the brokers have no such topic; make it first", self.address());
                 Err(LookError::Final(why))
             }
         }
@@ -168,7 +181,7 @@ impl KafkaTopic {
 
     /// The first offset of a partition, and the one behind its last message.
     fn watermarks(&self, partition: i32) -> Result<(u64, u64), LookError> {
-        let marks = self.asks.fetch_watermarks(&self.address.topic, partition, KAFKA_TIMEOUT);
+        let marks = self.asks.fetch_watermarks(&self.address().topic, partition, KAFKA_TIMEOUT);
         let (low, high) = marks.map_err(|error| self.failed(&error))?;
         Ok((low.max(0) as u64, high.max(low).max(0) as u64))
     }
@@ -191,13 +204,13 @@ impl KafkaTopic {
                 for (range, _) in found {
                     let milliseconds = Offset::Offset((time / 1_000_000) as i64 + 1);
                     let added =
-                        at.add_partition_offset(&self.address.topic, range.partition as i32, milliseconds);
+                        at.add_partition_offset(&self.address().topic, range.partition as i32, milliseconds);
                     added.map_err(|error| self.failed(&error))?;
                 }
                 let at =
                     self.asks.offsets_for_times(at, KAFKA_TIMEOUT).map_err(|error| self.failed(&error))?;
                 let later = |partition: u32| {
-                    let of = at.find_partition(&self.address.topic, partition as i32)?;
+                    let of = at.find_partition(&self.address().topic, partition as i32)?;
                     of.offset().to_raw().filter(|&offset| offset >= 0).map(|offset| offset as u64)
                 };
                 Ok(bounds(&|partition, high| later(partition).unwrap_or(high).min(high)))
@@ -212,14 +225,25 @@ impl KafkaTopic {
         for partition in self.partitions()? {
             let (low, high) = self.watermarks(partition)?;
             let known = stand.partitions.iter().find(|of| of.partition == partition as u32);
-            let start = known.map_or(if self.address.latest { high } else { low }, |of| of.next);
+            // A partition that is added later has nothing that was there at the start.
+            let begins_behind = self.address().latest && stand.partitions.is_empty();
+            let start = known.map_or(if begins_behind { high } else { low }, |of| of.next);
             if let Some(PartitionStand { next, .. }) = known.filter(|of| of.next < low) {
                 return Err(LookError::Final(format!(
                     "{}, partition {partition}: messages {next} to {} were deleted before they were trained; let the \
                      brokers keep messages for longer, and begin the training anew",
-                    self.address,
+                    self.address(),
                     low - 1
                 )));
+            }
+            if start > high.max(low) {
+                // A broker that has just become the leader may not know all messages yet.
+                let why = format!(
+                    "{}, partition {partition}: it ends before message {high}, and the training is at message {start}; \
+                     was the topic made anew? then begin the training anew, too",
+                    self.address()
+                );
+                return Err(LookError::Passing(why, KAFKA_TIMEOUT));
             }
             let range = FoundRange { partition: partition as u32, start, end: start };
             if known.is_none() && !has_end {
@@ -227,7 +251,7 @@ impl KafkaTopic {
             }
             unlocked(&self.lags)
                 .insert(partition as u32, high.saturating_sub(known.map_or(start, |of| of.trained)));
-            found.push((range, high.max(start)));
+            found.push((range, high));
         }
         let bounds = if has_end { None } else { self.ends(&found)? };
         // An empty range says where a partition begins.
@@ -239,60 +263,41 @@ impl KafkaTopic {
         }
     }
 
-    /// The brokers do not answer. The worker goes on with what it has, for as long as may be.
-    fn wait_for_brokers(&self, why: String) -> Result<Found, String> {
-        let mut since = unlocked(&self.away_since);
-        let since = *since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= KAFKA_PATIENCE {
+    /// Counts a failure that may pass: for how long does it last?
+    ///
+    /// # Errors
+    /// It does not pass.
+    fn passes(&self, failure: LookError) -> Result<(), String> {
+        let (why, patience) = match failure {
+            LookError::Final(why) => return Err(why),
+            LookError::Passing(why, patience) => (why, patience),
+        };
+        let since = *unlocked(&self.failing_since).get_or_insert_with(Instant::now);
+        if since.elapsed() >= patience {
             return Err(format!("{why} (for {} s)", since.elapsed().as_secs()));
         }
-        tracing::warn!(why, "waiting for a broker of Kafka");
-        Ok(Found::Nothing)
+        self.clients.brokers.warn(&why);
+        Ok(())
     }
-}
 
-/// What the client of Kafka says besides its answers.
-pub(crate) struct BrokerLog;
-
-impl ClientContext for BrokerLog {
-    /// The client tries again by itself. The end of a log is no error.
-    fn error(&self, error: KafkaError, reason: &str) {
-        match error {
-            KafkaError::Global(RDKafkaErrorCode::PartitionEOF) => {}
-            error => tracing::warn!(%error, reason, "waiting for a broker of Kafka"),
+    /// As [`sample`](GrowingSource::sample).
+    fn first_messages(&self, stop: &StopFlag) -> Result<Sample, LookError> {
+        for partition in self.partitions()? {
+            let (low, high) = self.watermarks(partition)?;
+            if low < high {
+                let task = GrownTask::Messages { partition: partition as u32, start: low, end: high };
+                let parts = TextParts::new(low..high, high - low, 0);
+                let text = self.text(&task, parts, stop).map_err(LookError::Final)?;
+                let mut first = vec![0; 1 << 20];
+                let n = { text.text }.read(&mut first);
+                first.truncate(n.map_err(|error| LookError::Final(error.to_string()))?);
+                if !first.is_empty() {
+                    return Ok(Sample::Text(first));
+                }
+            }
         }
+        Ok(Sample::Nothing)
     }
-}
-
-impl ConsumerContext for BrokerLog {}
-
-/// See [`consumer`].
-pub(crate) type KafkaConsumer = BaseConsumer<BrokerLog>;
-
-/// A consumer that joins no group and commits nothing by itself.
-pub(crate) fn consumer(address: &KafkaAddress) -> Result<KafkaConsumer, String> {
-    let config = [
-        ("bootstrap.servers", address.brokers.as_str()),
-        ("group.id", address.group.as_deref().unwrap_or("gannet")),
-        ("client.id", "gannet"),
-        ("enable.auto.commit", "false"),
-        ("enable.auto.offset.store", "false"),
-        // A message that is gone is an error, and the training does not begin elsewhere.
-        ("auto.offset.reset", "error"),
-        ("enable.partition.eof", "true"),
-        ("isolation.level", "read_committed"),
-        ("allow.auto.create.topics", "false"),
-        ("check.crcs", "true"),
-        ("fetch.wait.max.ms", "100"),
-        ("fetch.error.backoff.ms", "50"),
-        ("reconnect.backoff.max.ms", "1000"),
-        ("queued.max.messages.kbytes", KAFKA_QUEUE_KIB),
-    ];
-    let mut client = ClientConfig::new();
-    for (name, value) in config {
-        client.set(name, value);
-    }
-    client.create_with_context(BrokerLog).map_err(|error| format!("{address}: {error}"))
 }
 
 /// Ranges of about equal turns: every partition has some before the first has more.
@@ -316,12 +321,11 @@ fn cut(found: &[(FoundRange, u64)], room: usize) -> Vec<FoundRange> {
 
 impl GrowingSource for KafkaTopic {
     fn look(&self, stand: &SourceStand) -> Result<Found, String> {
-        self.commits.while_training(&self.address, &self.asks, stand);
+        self.commits.while_training(self.address(), &self.asks, stand);
         match self.find(stand) {
-            Err(LookError::Away(why)) => self.wait_for_brokers(why),
-            Err(LookError::Final(why)) => Err(why),
+            Err(failure) => self.passes(failure).map(|()| Found::Nothing),
             Ok(found) => {
-                *unlocked(&self.away_since) = None;
+                *unlocked(&self.failing_since) = None;
                 Ok(found)
             }
         }
@@ -330,7 +334,7 @@ impl GrowingSource for KafkaTopic {
     fn name_of(&self, task: &GrownTask) -> String {
         match task {
             GrownTask::Messages { partition, start, .. } => {
-                format!("{}, partition {partition} from message {start} on", self.address)
+                format!("{}, partition {partition} from message {start} on", self.address())
             }
             GrownTask::Lines { file, .. } => file.name.clone(),
         }
@@ -342,33 +346,30 @@ impl GrowingSource for KafkaTopic {
 
     fn text(&self, task: &GrownTask, parts: TextParts, stop: &StopFlag) -> Result<PartedText, String> {
         let GrownTask::Messages { partition, .. } = *task else {
-            return Err(format!("{} has no files", self.address));
+            return Err(format!("{} has no files", self.address()));
         };
         let spare = unlocked(&self.spare).pop();
-        let reader = spare.map_or_else(|| KafkaLog::new(&self.address).map(RangeReader::new), Ok)?;
+        let reader = spare.map_or_else(|| KafkaLog::new(&self.clients).map(RangeReader::new), Ok)?;
         MessageText::begin(reader, (partition, parts), stop, self.spare.clone())
     }
 
-    fn sample(&self, stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
-        for partition in self.partitions().map_err(LookError::in_words)? {
-            let (low, high) = self.watermarks(partition).map_err(LookError::in_words)?;
-            if low < high {
-                let task = GrownTask::Messages { partition: partition as u32, start: low, end: high };
-                let parts = TextParts::new(low..high, high - low, 0);
-                let (text, mut first) = (self.text(&task, parts, stop)?, vec![0; 1 << 20]);
-                let n = { text.text }.read(&mut first).map_err(|error| error.to_string())?;
-                first.truncate(n);
-                if n > 0 {
-                    return Ok(Some(first));
-                }
+    fn sample(&self, stop: &StopFlag) -> Result<Sample, String> {
+        match self.first_messages(stop) {
+            Err(failure) => self.passes(failure).map(|()| Sample::Unknown),
+            Ok(sample) => {
+                *unlocked(&self.failing_since) = None;
+                Ok(sample)
             }
         }
-        Ok(None)
+    }
+
+    fn is_away(&self) -> bool {
+        self.clients.brokers.are_away()
     }
 
     fn end(&self, stand: &SourceStand) {
         unlocked(&self.lags).values_mut().for_each(|lag| *lag = 0);
-        self.commits.at_the_end(&self.address, &self.asks, stand);
+        self.commits.at_the_end(self.address(), &self.asks, stand);
     }
 
     fn lags(&self) -> Vec<(u32, u64)> {

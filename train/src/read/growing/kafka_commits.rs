@@ -1,7 +1,8 @@
 //! How far a topic is trained, committed for the group of its address. Others look at it; the job never reads it.
 
 use crate::limits::KAFKA_COMMIT_EVERY;
-use crate::read::growing::kafka::{KafkaAddress, KafkaConsumer};
+use crate::read::growing::kafka::KafkaAddress;
+use crate::read::growing::kafka_client::KafkaConsumer;
 use gannet_wire::{PartitionStand, SourceStand};
 use rdkafka::consumer::{CommitMode, Consumer};
 use rdkafka::error::KafkaError;

@@ -1,13 +1,15 @@
 //! A topic at the mock brokers of librdkafka: ranges are read once and in order, through a broker that goes away, and
 //! what is gone ends by name.
 
+use crate::limits::KAFKA_TIMEOUT;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
-use crate::read::growing::kafka::{KafkaAddress, KafkaTopic, consumer};
-use crate::read::growing::looking::GrowingSource;
+use crate::read::growing::kafka::{KafkaAddress, KafkaTopic};
+use crate::read::growing::kafka_client::KafkaConfig;
+use crate::read::growing::looking::{GrowingSource, Sample};
 use crate::read::growing::text_parts::TextParts;
 use gannet_jobs::scheduler::growing::Growing;
-use gannet_wire::{Found, GrownTask, PartitionStand};
+use gannet_wire::{Found, GrownTask, PartitionStand, SourceStand};
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::Consumer;
 use rdkafka::mocking::MockCluster;
@@ -43,7 +45,7 @@ fn produce(brokers: &Brokers, messages: std::ops::Range<u32>) {
 
 fn topic(brokers: &Brokers, until: Until) -> KafkaTopic {
     let address = format!("kafka://{}/clicks?group=g", brokers.bootstrap_servers());
-    KafkaTopic::new(KafkaAddress::parse(&address).unwrap(), until, || 0).unwrap()
+    KafkaTopic::new(KafkaAddress::parse(&address).unwrap(), KafkaConfig::default(), until, || 0).unwrap()
 }
 
 /// All messages of a task as one part.
@@ -119,15 +121,51 @@ fn brokers_that_do_not_answer_are_waited_for() {
     let topic = topic(&brokers, Until::Stopped);
     [1, 2].into_iter().for_each(|broker| brokers.broker_down(broker).unwrap());
     assert_eq!(topic.look(&growing.stand()), Ok(Found::Nothing));
+    assert_eq!(topic.sample(&StopFlag::default()), Ok(Sample::Unknown), "the first question of a worker");
+    assert!(topic.is_away(), "a worker does not give its range back");
     [1, 2].into_iter().for_each(|broker| brokers.broker_up(broker).unwrap());
     assert_eq!(read_all(&topic, &mut growing), expected(0..10));
+    assert!(!topic.is_away());
+}
+
+/// Messages of a topic that was made anew were taken for trained ones, and the job ended well.
+#[test]
+fn a_topic_that_ends_before_the_training_is_not_passed_over() {
+    let brokers = brokers();
+    produce(&brokers, 0..10);
+    let topic = topic(&brokers, Until::End);
+    let of = |partition, next| PartitionStand { partition, next, trained: next, end: None };
+    let stand = SourceStand { partitions: vec![of(0, 5), of(1, 7)], room: 8, ..SourceStand::default() };
+    assert_eq!(topic.look(&stand), Ok(Found::Nothing), "a new leader may not know all messages yet");
+    topic.pretend_failing_for(KAFKA_TIMEOUT);
+    let why = topic.look(&stand).unwrap_err();
+    assert!(why.contains("partition 1: it ends before message 5"), "{why}");
+    assert!(why.contains("the training is at message 7") && why.contains("made anew"), "{why}");
+}
+
+/// A partition that is added while a job trains has no message that was there at its start.
+#[test]
+fn the_latest_start_is_that_of_the_job() {
+    let brokers = brokers();
+    produce(&brokers, 0..10);
+    let address = format!("kafka://{}/clicks?start=latest", brokers.bootstrap_servers());
+    let address = KafkaAddress::parse(&address).unwrap();
+    let topic = KafkaTopic::new(address, KafkaConfig::default(), Until::Stopped, || 0).unwrap();
+    let starts = |stand: &SourceStand| match topic.look(stand).unwrap() {
+        Found::Messages { ranges, .. } => ranges.iter().map(|of| (of.partition, of.start, of.end)).collect(),
+        _ => Vec::new(),
+    };
+    let room = |partitions| SourceStand { partitions, room: 8, ..SourceStand::default() };
+    assert_eq!(starts(&room(Vec::new())), [(0, 5, 5), (1, 5, 5)]);
+    let first = PartitionStand { partition: 0, next: 5, trained: 5, end: None };
+    assert_eq!(starts(&room(vec![first])), [(1, 0, 0), (1, 0, 5)]);
 }
 
 /// The offsets that the group has committed, in partitions 0 and 1.
 fn committed(topic: &KafkaTopic) -> Vec<Offset> {
     let mut asked = TopicPartitionList::new();
     asked.add_partition_range("clicks", 0, 1);
-    let asks = consumer(topic.address()).unwrap();
+    let asks = topic.clients().consumer().unwrap();
     let found = asks.committed_offsets(asked, Duration::from_secs(30)).unwrap();
     found.elements().iter().map(TopicPartitionListElem::offset).collect()
 }
@@ -173,7 +211,8 @@ fn a_topic_ends_with_the_messages_of_its_start() {
     assert!(growing.stand().complete);
     assert_eq!(read_all(&topic, &mut growing), expected(0..10));
     assert!(growing.is_trained());
-    assert_eq!(topic.sample(&StopFlag::default()).unwrap().unwrap()[..4], *b"1 0:");
+    let Ok(Sample::Text(first)) = topic.sample(&StopFlag::default()) else { panic!("no text") };
+    assert_eq!(first[..4], *b"1 0:");
 }
 
 #[test]

@@ -33,8 +33,13 @@ pub trait GrowingSource: Send + Sync + Debug {
     ///
     /// # Errors
     /// As [`text`](Self::text).
-    fn sample(&self, _stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
-        Ok(None)
+    fn sample(&self, _stop: &StopFlag) -> Result<Sample, String> {
+        Ok(Sample::Nothing)
+    }
+
+    /// Whether what has the source cannot be reached now, by any worker.
+    fn is_away(&self) -> bool {
+        false
     }
 
     /// All tasks are trained, and no more will come.
@@ -43,6 +48,34 @@ pub trait GrowingSource: Send + Sync + Debug {
     /// How many messages of each partition are not trained, where that is known.
     fn lags(&self) -> Vec<(u32, u64)> {
         Vec::new()
+    }
+}
+
+/// The first lines of a source that grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// The beginning of them.
+    Text(Vec<u8>),
+    /// There are none, or they are in a file.
+    Nothing,
+    /// What has the source cannot be reached now.
+    Unknown,
+}
+
+impl Sample {
+    /// The beginning of the first lines. It waits where they are not known yet.
+    ///
+    /// # Errors
+    /// As [`GrowingSource::sample`], and if `stop` is set.
+    pub(crate) fn known(source: &dyn GrowingSource, stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
+        loop {
+            match source.sample(stop)? {
+                Sample::Text(text) => return Ok(Some(text)),
+                Sample::Nothing => return Ok(None),
+                Sample::Unknown if stop.is_set() => return Err("stopped".into()),
+                Sample::Unknown => std::thread::sleep(GROWN_ASK_EVERY),
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The messages of a range of offsets as lines. An offset may have no message (it was compacted away, or belongs to a
 //! transaction), so a range is at its end where a later message is seen, or where the log ends behind it.
 
-use crate::limits::{MESSAGE_POLL, MESSAGE_TEXT_BYTES};
+use crate::limits::{MESSAGE_PATIENCE, MESSAGE_POLL, MESSAGE_TEXT_BYTES};
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::text_parts::{PartedText, TextParts};
 use std::io::{self, Read};
@@ -167,14 +167,19 @@ impl<L: MessageLog + 'static> MessageText<L> {
             append(&mut self.bytes, &value);
             self.at = offset + 1;
         }
+        let mut waited = Duration::ZERO;
         while self.at < self.parts.end() && self.bytes.len() < MESSAGE_TEXT_BYTES {
+            if waited >= MESSAGE_PATIENCE {
+                return Err(self.named(format!("nothing came for {} s", waited.as_secs())));
+            }
             if self.stop.is_set() {
                 return Err(io::Error::other("stopped"));
             }
             let most = if self.bytes.is_empty() { MESSAGE_POLL } else { Duration::ZERO };
             match self.wait(most)? {
                 Waited::Nothing if !self.bytes.is_empty() => return Ok(()),
-                Waited::Message | Waited::Nothing => {}
+                Waited::Message => waited = Duration::ZERO,
+                Waited::Nothing => waited += most,
                 Waited::EndOfLog => self.at_end_of_log()?,
             }
         }

@@ -8,7 +8,7 @@ use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::bytes::stream::ReadPosition;
 use crate::read::data::{Data, Format};
 use crate::read::growing::local_tasks::LocalTasks;
-use crate::read::growing::looking::GrowingSource;
+use crate::read::growing::looking::{GrowingSource, Sample};
 use crate::read::growing::message_text::{MessageLog, MessageText, RangeReader, SpareReaders, Waited};
 use crate::read::growing::text_parts::{PartedText, TextParts};
 use crate::read::splits::remote_data::parted;
@@ -110,8 +110,9 @@ impl GrowingSource for FakeLog {
         MessageText::begin(RangeReader::new(self.clone()), (0, parts), stop, SpareReaders::default())
     }
 
-    fn sample(&self, _stop: &StopFlag) -> Result<Option<Vec<u8>>, String> {
-        Ok(self.messages.values().next().map(|value| value.clone().into_bytes()))
+    fn sample(&self, _stop: &StopFlag) -> Result<Sample, String> {
+        let first = self.messages.values().next();
+        Ok(first.map_or(Sample::Nothing, |value| Sample::Text(value.clone().into_bytes())))
     }
 }
 

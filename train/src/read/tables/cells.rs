@@ -8,19 +8,35 @@ use std::ops::Range;
 /// The cells of a column: those of an array, or those that a dictionary has for the keys of an array.
 pub(super) struct Cells {
     pub(super) array: ArrayRef,
-    /// The array of keys, and for each row the place in the dictionary. The place of a null is any one.
-    pub(super) packed: Option<(ArrayRef, Vec<usize>)>,
+    has_nulls: bool,
+    packed: Option<Packed>,
+}
+
+/// Where a dictionary has the cells.
+struct Packed {
+    keys: ArrayRef,
+    has_nulls: bool,
+    /// For each row the place in the dictionary. The place of a null is any one.
+    places: Vec<usize>,
 }
 
 impl Cells {
     pub(super) fn of(array: &ArrayRef) -> Cells {
-        let Some(packed) = array.as_any_dictionary_opt() else {
-            return Cells { array: array.clone(), packed: None };
-        };
-        let values = packed.values().clone();
+        let Some(packed) = array.as_any_dictionary_opt() else { return Cells::plain(array) };
         // Without values all rows are null.
-        let places = if values.is_empty() { vec![0; packed.len()] } else { packed.normalized_keys() };
-        Cells { array: values, packed: Some((array.clone(), places)) }
+        let places =
+            if packed.values().is_empty() { vec![0; packed.len()] } else { packed.normalized_keys() };
+        let packed_keys = Packed { keys: array.clone(), has_nulls: array.null_count() > 0, places };
+        Cells { packed: Some(packed_keys), ..Cells::plain(packed.values()) }
+    }
+
+    fn plain(array: &ArrayRef) -> Cells {
+        Cells { array: array.clone(), has_nulls: array.null_count() > 0, packed: None }
+    }
+
+    /// The cells of the dictionary. `None`: there is none.
+    pub(super) fn dictionary(&self) -> Option<Cells> {
+        self.packed.as_ref().map(|_| Cells::plain(&self.array))
     }
 
     /// Where the array has the cell of a row. `None`: it is null.
@@ -28,10 +44,10 @@ impl Cells {
     pub(super) fn place(&self, row: usize) -> Option<usize> {
         let place = match &self.packed {
             None => row,
-            Some((keys, _)) if keys.is_null(row) => return None,
-            Some((_, places)) => places[row],
+            Some(packed) if packed.has_nulls && packed.keys.is_null(row) => return None,
+            Some(packed) => packed.places[row],
         };
-        (!self.array.is_null(place)).then_some(place)
+        (!(self.has_nulls && self.array.is_null(place))).then_some(place)
     }
 }
 

@@ -7,19 +7,17 @@ use crate::read::formats::columns::{Role, parse_number};
 use crate::read::formats::labels::Labels;
 use crate::read::formats::text_key::ColumnKeys;
 use crate::read::table_rows::NewRows;
-use crate::read::tables::cells::{Cell, Cells, TakeNumber, TakeText, visit};
+use crate::read::tables::cells::{Cell, Cells, TakeNumber, visit};
 use crate::read::tables::known_keys::KnownKeys;
+use crate::read::tables::texts::{FLAGS, texts, with_integers};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowTemporalType, Date32Type, Date64Type, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type,
-    DecimalType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, PrimitiveArray};
-use arrow_schema::{DataType, TimeUnit};
-use std::fmt::{Display, Write as _};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+use std::fmt::Write as _;
 use std::ops::Range;
 
 /// Whether a column of this type has numbers unless a flag says otherwise: its values have a decimal point.
@@ -214,32 +212,49 @@ impl Column {
             }
             return Ok(());
         }
-        let values = Cells { array: cells.array.clone(), packed: None };
-        let make = |place: usize| key_of(&values, place, keys);
-        if cells.packed.is_some() {
+        if let Some(dictionary) = cells.dictionary() {
             let mut of_values = known.of_dictionary(&cells.array);
             for row in rows {
-                let place = cells.place(row);
-                let key = place.map_or(Ok(missing), |place| of_values.at(place, || make(place)));
-                new.category(at, row - begin, key?);
+                let key = match cells.place(row) {
+                    Some(place) => of_values.at(place, || key_of(&dictionary, place, keys))?,
+                    None => missing,
+                };
+                new.category(at, row - begin, key);
             }
             return Ok(());
         }
-        let data = cells.array.to_data();
-        let bits: &dyn Fn(usize) -> u64 = match width_of_slow(cells.array.data_type()) {
-            Some(4) => &|place| u64::from(data.buffer::<u32>(0)[place]),
-            Some(_) => &|place| data.buffer::<u64>(0)[place],
-            None => {
-                return texts(cells, rows, FLAGS, &mut |row, text| {
+        macro_rules! integers {
+            ($of:ty) => {{
+                let (array, mut digits) = (cells.array.as_primitive::<$of>(), itoa::Buffer::new());
+                visit(cells, array, rows, |row, number| {
+                    let Some(number) = number else { return Ok(new.category(at, row, missing)) };
+                    let make = || Ok(keys.categorical(digits.format(number).as_bytes()));
+                    new.category(at, row, known.of_bits(number as u64, make)?);
+                    Ok(())
+                })
+            }};
+        }
+        let width = width_of_slow(cells.array.data_type());
+        let Some(width) = width else {
+            let texts = |new: &mut NewRows<'_>| {
+                texts(cells, rows.clone(), FLAGS, &mut |row, text| {
                     new.category(at, row, text.map_or(missing, |text| keys.categorical(text)));
                     Ok(())
-                });
-            }
+                })
+            };
+            return with_integers!(cells.array.data_type(), integers, texts(new));
         };
+        let data = cells.array.to_data();
         for row in rows {
-            let place = cells.place(row);
-            let key = place.map_or(Ok(missing), |place| known.of_bits(bits(place), || make(place)));
-            new.category(at, row - begin, key?);
+            let Some(place) = cells.place(row) else {
+                new.category(at, row - begin, missing);
+                continue;
+            };
+            let bits = match width {
+                4 => u64::from(data.buffer::<u32>(0)[place]),
+                _ => data.buffer::<u64>(0)[place],
+            };
+            new.category(at, row - begin, known.of_bits(bits, || key_of(cells, place, keys))?);
         }
         Ok(())
     }
@@ -304,152 +319,6 @@ fn lists_of(array: &ArrayRef) -> Option<(ArrayRef, Vec<Option<Range<usize>>>)> {
             Some(of_offsets(lists.values(), &|at| lists.value_offset_at(at)))
         }
         _ => None,
-    }
-}
-
-/// The texts of false and true.
-const FLAGS: [&str; 2] = ["false", "true"];
-
-/// Runs `$do!(type)` for the array's type of integers.
-macro_rules! with_integers {
-    ($of:expr, $do:ident, $otherwise:expr) => {
-        match $of {
-            DataType::Int8 => $do!(Int8Type),
-            DataType::Int16 => $do!(Int16Type),
-            DataType::Int32 => $do!(Int32Type),
-            DataType::Int64 => $do!(Int64Type),
-            DataType::UInt8 => $do!(UInt8Type),
-            DataType::UInt16 => $do!(UInt16Type),
-            DataType::UInt32 => $do!(UInt32Type),
-            DataType::UInt64 => $do!(UInt64Type),
-            _ => $otherwise,
-        }
-    };
-}
-
-/// The text of each cell, as a CSV file would have it. `flags` are the texts of false and true.
-fn texts(cells: &Cells, rows: Range<usize>, flags: [&str; 2], each: TakeText<'_>) -> Result<(), ReadError> {
-    let array = &*cells.array;
-    let (mut text, mut digits) = (String::new(), itoa::Buffer::new());
-    macro_rules! integers {
-        ($of:ty) => {
-            visit(cells, array.as_primitive::<$of>(), rows, |row, number| {
-                each(row, number.map(|number| digits.format(number).as_bytes()))
-            })
-        };
-    }
-    macro_rules! displayed {
-        ($of:ty) => {
-            visit(cells, array.as_primitive::<$of>(), rows, |row, number| {
-                text.clear();
-                // Writing to a String does not fail.
-                let _ = number.map(|number| write!(text, "{number}"));
-                each(row, number.is_some().then_some(text.as_bytes()))
-            })
-        };
-    }
-    macro_rules! strings {
-        ($array:expr) => {
-            visit(cells, $array, rows, |row, text| each(row, text.map(str::as_bytes)))
-        };
-    }
-    match array.data_type() {
-        DataType::Utf8 => strings!(array.as_string::<i32>()),
-        DataType::LargeUtf8 => strings!(array.as_string::<i64>()),
-        DataType::Utf8View => strings!(array.as_string_view()),
-        DataType::Boolean => visit(cells, array.as_boolean(), rows, |row, flag| {
-            each(row, flag.map(|flag| flags[usize::from(flag)].as_bytes()))
-        }),
-        DataType::Float16 => displayed!(Float16Type),
-        DataType::Float32 => displayed!(Float32Type),
-        DataType::Float64 => displayed!(Float64Type),
-        DataType::Decimal32(..) => decimals::<Decimal32Type>(cells, rows, each),
-        DataType::Decimal64(..) => decimals::<Decimal64Type>(cells, rows, each),
-        DataType::Decimal128(..) => decimals::<Decimal128Type>(cells, rows, each),
-        DataType::Decimal256(..) => decimals::<Decimal256Type>(cells, rows, each),
-        DataType::Date32 => moments::<Date32Type, _>(cells, rows, each, PrimitiveArray::value_as_date),
-        DataType::Date64 => moments::<Date64Type, _>(cells, rows, each, PrimitiveArray::value_as_date),
-        DataType::Timestamp(unit, _) => timestamps(*unit, cells, rows, each),
-        DataType::Time32(TimeUnit::Second) => {
-            moments::<Time32SecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
-        }
-        DataType::Time32(_) => {
-            moments::<Time32MillisecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
-        }
-        DataType::Time64(TimeUnit::Microsecond) => {
-            moments::<Time64MicrosecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
-        }
-        DataType::Time64(_) => {
-            moments::<Time64NanosecondType, _>(cells, rows, each, PrimitiveArray::value_as_time)
-        }
-        // Only nulls: other types do not pass the check.
-        of => with_integers!(of, integers, (0..rows.len()).try_for_each(|row| each(row, None))),
-    }
-}
-
-fn decimals<T: DecimalType>(cells: &Cells, rows: Range<usize>, each: TakeText<'_>) -> Result<(), ReadError> {
-    let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
-    for row in rows {
-        let text = cells.place(row).map(|place| array.value_as_string(place));
-        each(row - begin, text.as_deref().map(str::as_bytes))?;
-    }
-    Ok(())
-}
-
-/// Times of any unit, in UTC: `2026-11-27 10:30:00`, with a fraction if there is one.
-fn timestamps(
-    unit: TimeUnit,
-    cells: &Cells,
-    rows: Range<usize>,
-    each: TakeText<'_>,
-) -> Result<(), ReadError> {
-    match unit {
-        TimeUnit::Second => {
-            moments::<TimestampSecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
-        }
-        TimeUnit::Millisecond => {
-            moments::<TimestampMillisecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
-        }
-        TimeUnit::Microsecond => {
-            moments::<TimestampMicrosecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
-        }
-        TimeUnit::Nanosecond => {
-            moments::<TimestampNanosecondType, _>(cells, rows, each, PrimitiveArray::value_as_datetime)
-        }
-    }
-}
-
-/// The texts of dates or times. One beyond the calendar is infinite, or has its number as text.
-fn moments<T: ArrowTemporalType, M: Display>(
-    cells: &Cells,
-    rows: Range<usize>,
-    each: TakeText<'_>,
-    moment: fn(&PrimitiveArray<T>, usize) -> Option<M>,
-) -> Result<(), ReadError>
-where
-    i64: From<T::Native>,
-{
-    let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
-    for row in rows {
-        let text = cells.place(row).map(|place| match moment(array, place) {
-            Some(moment) => moment.to_string(),
-            None => beyond_calendar(array.value(place).into()),
-        });
-        each(row - begin, text.as_deref().map(str::as_bytes))?;
-    }
-    Ok(())
-}
-
-/// The text of a moment that the calendar does not have. Duckdb and Postgres write infinity as the largest number, and
-/// its opposite as the smallest or the one above it.
-fn beyond_calendar(number: i64) -> String {
-    let largest = [i64::MAX, i32::MAX.into()];
-    if largest.contains(&number) {
-        "infinity".into()
-    } else if largest.iter().any(|&largest| number == -largest || number == -largest - 1) {
-        "-infinity".into()
-    } else {
-        number.to_string()
     }
 }
 

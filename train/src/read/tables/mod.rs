@@ -13,3 +13,4 @@ pub(crate) mod table_blocks;
 mod table_bytes;
 #[cfg(feature = "parquet")]
 pub(crate) mod table_file;
+mod texts;
