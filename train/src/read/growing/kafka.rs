@@ -157,6 +157,10 @@ impl KafkaTopic {
     }
 
     fn failed(&self, error: &KafkaError) -> LookError {
+        // The client tells its reasons when it is polled.
+        while let Some(polled) = self.asks.poll(Duration::ZERO) {
+            polled.err().iter().for_each(|error| self.clients.brokers.note(error));
+        }
         match self.clients.failed(error) {
             Ok(passing) => LookError::Passing(passing, KAFKA_PATIENCE),
             Err(why) => LookError::Final(why),

@@ -183,6 +183,19 @@ impl Brokers {
         self.are_away.load(Relaxed)
     }
 
+    /// Notes what an error of a client says of the brokers.
+    pub fn note(&self, error: &KafkaError) {
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::AllBrokersDown) => self.are_away.store(true, Relaxed),
+            Some(code @ (RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)) => {
+                let mut notes = unlocked(&self.notes);
+                let why = if notes.last.is_empty() { code.to_string() } else { notes.last.clone() };
+                notes.refused = Some(why);
+            }
+            _ => {}
+        }
+    }
+
     /// A broker has answered.
     pub fn answered(&self) {
         if self.are_away.swap(false, Relaxed) {
@@ -206,24 +219,18 @@ pub(crate) struct BrokerLog {
 }
 
 impl ClientContext for BrokerLog {
-    /// The client tries again by itself. The end of a log is no error.
-    fn error(&self, error: KafkaError, reason: &str) {
-        let brokers = &self.brokers;
-        match error.rdkafka_error_code() {
-            Some(RDKafkaErrorCode::PartitionEOF) => return,
-            // Its reason is the number of brokers.
-            Some(RDKafkaErrorCode::AllBrokersDown) => brokers.are_away.store(true, Relaxed),
-            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed) => {
-                unlocked(&brokers.notes).refused = Some(reason.to_owned());
-            }
-            _ => reason.clone_into(&mut unlocked(&brokers.notes).last),
-        }
-        brokers.warn(reason);
+    /// The client tries again by itself.
+    fn error(&self, error: KafkaError, _reason: &str) {
+        self.brokers.note(&error);
     }
 
-    /// What matters comes as an error, too.
+    /// Only the log says why a broker cannot be reached: `[thrd:NAME]: NAME/ID: WHY`.
     fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(facility, message, "librdkafka");
+        if facility == "FAIL" {
+            let why = message.split_once("]: ").map_or(message, |(_, why)| why);
+            why.clone_into(&mut unlocked(&self.brokers.notes).last);
+        }
     }
 }
 

@@ -108,6 +108,7 @@ impl MessageLog for KafkaLog {
                 Ok(Waited::Message)
             }
             Some(Err(error)) => {
+                self.clients.brokers.note(&error);
                 let waited = waited(&error)?;
                 if waited == Waited::EndOfLog {
                     self.has_heard();
