@@ -201,7 +201,7 @@ def checkpoints(options, folder, store, scheme):
             server.kill()
             server.wait()
         out = os.path.join(folder, f"{scheme}-{life}")
-        run(options, store, "checkpoint", "export", url, out, "--table", "lr", "--format", "text", "--state")
+        run(options, store, "checkpoint", "export", url, out, "--table", "default.lr", "--format", "text", "--state")
         with open(out) as file:
             exported.append(sorted(file))
     run(options, store, "checkpoint", "verify", url, "--all")

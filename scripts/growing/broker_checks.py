@@ -85,7 +85,8 @@ def secured(check, start_broker):
 
         given = {name.replace("_", "."): value for name, value in right.items()}
         Kafka.make_topic({"bootstrap.servers": f"127.0.0.1:{port}", **given})
-        producer = Producer({"bootstrap.servers": f"127.0.0.1:{port}", "batch.num.messages": 1, **given})
+        given |= {"bootstrap.servers": f"127.0.0.1:{port}", "batch.num.messages": 1, "log_level": 0}
+        producer = Producer(given)
         for at, line in enumerate(lines(0, 60)):
             producer.produce("clicks", line, partition=at % 3)
         assert producer.flush(60) == 0, "the messages are not sent"
@@ -122,7 +123,7 @@ def packed(check, kafka):
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         topic = f"packed-{codec}"
         Kafka.make_topic({"bootstrap.servers": kafka.addr}, topic)
-        settings = {"bootstrap.servers": kafka.addr, "compression.type": codec, "linger.ms": 100}
+        settings = {"bootstrap.servers": kafka.addr, "compression.type": codec, "linger.ms": 100, "log_level": 0}
         for first, count in ((0, 50), (50, 1)):
             producer = Producer(settings)
             for line in lines(first, count):
@@ -172,7 +173,7 @@ def main():
     parser.add_argument("--gannet", default="target/release/gannet")
     parser.add_argument("--tansu", default="tansu")
     options = parser.parse_args()
-    options.storage = None
+    options.store = None
     folder = tempfile.mkdtemp(prefix="gannet-brokers-")
     print(f"files are in {folder}", flush=True)
     check = Check(options, folder)

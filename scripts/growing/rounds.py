@@ -7,10 +7,9 @@ also goes back to a checkpoint, if its seed says so.
 
     scripts/growing/rounds.py --gannet target/release/gannet --rounds 20
     scripts/growing/rounds.py --source kafka --tansu PATH     (with the Python package confluent-kafka)
-    scripts/growing/rounds.py --source kafka --tansu PATH --storage s3://BUCKET/
+    scripts/growing/rounds.py --source kafka --tansu PATH --kill-broker     (and moto[server])
 
-With `--storage` the broker is killed and comes back with the messages that it keeps there. The bucket is there before,
-and AWS_ENDPOINT, AWS_ALLOW_HTTP=true, AWS_DEFAULT_REGION and the keys of AWS are in the environment.
+With `--kill-broker` the broker keeps its messages in an object store, is killed, and comes back.
 
 `--seed 7` runs one round again. The folder of a round that fails is kept.
 """
@@ -26,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 WORKERS = 3
 LINES = 200  # in a file, or in a turn of the producer
@@ -62,6 +62,34 @@ class Folder:
         pass
 
 
+class ObjectStore:
+    """Moto, with a bucket for the messages of brokers."""
+
+    URL = "s3://messages/"
+
+    def __init__(self):
+        port = free_port()
+        program = os.path.join(os.path.dirname(sys.executable), "moto_server")
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen([program, "-H", "127.0.0.1", "-p", str(port)], **quiet)
+        keys = {"AWS_ACCESS_KEY_ID": "one", "AWS_SECRET_ACCESS_KEY": "two", "AWS_DEFAULT_REGION": "us-east-1"}
+        self.env = keys | {"AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
+        start = time.time()
+        while True:
+            try:
+                bucket = urllib.request.Request(f"http://127.0.0.1:{port}/messages", method="PUT")
+                urllib.request.urlopen(bucket, timeout=10).read()
+                return
+            except OSError as error:
+                if time.time() - start > 60:
+                    raise RuntimeError(f"the object store does not come: {error}") from error
+                time.sleep(0.2)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
 class Kafka:
     """A topic of three partitions at a broker of its own."""
 
@@ -75,9 +103,9 @@ class Kafka:
         # Tansu tells the first offset of the last batch as that of the last message, so a batch has one message. In a
         # storage, whose times are seconds, the last batch of a turn has one, a second after the others. An idempotent
         # producer sends nothing twice.
-        settings = {"bootstrap.servers": self.addr, "enable.idempotence": True}
+        settings = {"bootstrap.servers": self.addr, "enable.idempotence": True, "log_level": 0}
         self.one_by_one = Producer({**settings, "batch.num.messages": 1})
-        self.together = Producer({**settings, "linger.ms": 50}) if options.storage else self.one_by_one
+        self.together = Producer({**settings, "linger.ms": 50}) if options.store else self.one_by_one
         self.sent = 0
 
     @staticmethod
@@ -99,10 +127,12 @@ class Kafka:
         url = f"tcp://{self.addr}"
         log = open(os.path.join(self.place, "broker.log"), "a")
         words = [self.options.tansu, "broker", "--silent", "--listener-url", url, "--advertised-listener-url", url]
-        if self.options.storage:
+        env, store = dict(os.environ), self.options.store
+        if store:
             # What a cluster keeps is apart from that of others.
-            words += ["--storage-engine", self.options.storage, "--cluster-id", os.path.basename(self.place)]
-        self.broker = subprocess.Popen(words, stdout=log, stderr=log, cwd=self.place)
+            words += ["--storage-engine", store.URL, "--cluster-id", os.path.basename(self.place)]
+            env |= store.env
+        self.broker = subprocess.Popen(words, stdout=log, stderr=log, cwd=self.place, env=env)
 
     def words(self):
         return [f"kafka://{self.addr}/clicks?group=rounds", "--format", "libsvm"]
@@ -120,7 +150,7 @@ class Kafka:
     def hurt(self, chance):
         """The broker is away for a while. It is killed if its messages are in a storage, not in its memory."""
         seconds = chance.uniform(0.2, 2)
-        if self.options.storage:
+        if self.options.store:
             seconds *= chance.choice([1, 1, 8])
             self.end()
             time.sleep(seconds)
@@ -263,7 +293,7 @@ def main():
     parser.add_argument("--gannet", default="target/release/gannet")
     parser.add_argument("--source", choices=["folder", "kafka"], default="folder")
     parser.add_argument("--tansu", default="tansu")
-    parser.add_argument("--storage", help="where the broker keeps its messages; it is then killed")
+    parser.add_argument("--kill-broker", action="store_true", help="its messages are then in an object store")
     parser.add_argument("--only-source", action="store_true", help="hurt nothing but the source")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--events", type=int, default=6)
@@ -271,6 +301,15 @@ def main():
     parser.add_argument("--checkpoints", action="store_true", help="save checkpoints while the job runs")
     options = parser.parse_args()
     options.gannet = os.path.abspath(options.gannet)
+    options.store = ObjectStore() if options.kill_broker else None
+    try:
+        run_all(options)
+    finally:
+        if options.store:
+            options.store.end()
+
+
+def run_all(options):
     seeds = range(options.rounds) if options.seed is None else [options.seed]
     for seed in seeds:
         one = Round(options, seed)

@@ -171,6 +171,8 @@ fn neither_the_doctor_nor_the_version_named_the_features() {
     let all = [
         ("cloud", cfg!(feature = "cloud")),
         ("etcd", cfg!(feature = "etcd")),
+        ("kafka", cfg!(feature = "kafka")),
+        ("parquet", cfg!(feature = "parquet")),
         ("rdma", cfg!(feature = "rdma")),
         ("rdma-dlopen", cfg!(feature = "rdma-dlopen")),
     ];
