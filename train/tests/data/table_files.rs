@@ -107,7 +107,7 @@ fn values_that_repeat_have_the_keys_of_their_texts() {
     let mut groups = Vec::new();
     for group in 0..3u64 {
         let at: Vec<u64> = (group * 9_000..(group + 1) * 9_000).map(gannet_core::mix).collect();
-        let city = |x: &u64| (x % 9 != 0).then(|| format!("city {}", x % 40 + group * 20));
+        let city = |x: &u64| (!x.is_multiple_of(9)).then(|| format!("city {}", x % 40 + group * 20));
         let many = |x: &u64| format!("{}", x % 8_191);
         let (day, second) = (|x: &u64| (x % 700) as i32, |x: &u64| (x % 5_000) as i64 * 977);
         for x in &at {

@@ -348,14 +348,11 @@ fn text<'a>(value: &'a LazyValue<'_>, flags: [&'static str; 2]) -> Result<Option
     })))
 }
 
-/// Calls `each` with every name of an object and its value, and with the names inside of objects. `None`: the value is
-/// an object.
-fn walk(
-    object: &[u8],
-    prefix: &str,
-    depth: usize,
-    each: &mut dyn FnMut(&str, Option<LazyValue<'_>>) -> Result<(), String>,
-) -> Result<(), String> {
+/// Takes a name and its value. `None`: the value is an object, whose names follow.
+type TakeValue<'a> = &'a mut dyn FnMut(&str, Option<LazyValue<'_>>) -> Result<(), String>;
+
+/// Calls `each` with every name of an object and its value, and with the names inside of objects.
+fn walk(object: &[u8], prefix: &str, depth: usize, each: TakeValue<'_>) -> Result<(), String> {
     walk_object(object, &mut |name, value| {
         let name = if prefix.is_empty() { Cow::Borrowed(name) } else { format!("{prefix}.{name}").into() };
         if value.get_type() != JsonType::Object {
