@@ -223,7 +223,7 @@ def test_an_error_of_the_stream_is_told() -> None:
         ({"age": [[1]] * 5}, {}, 'column "age" has type a list.*: it can only be categorical'),
         ({"age": pa.array([0] * 5, pa.timestamp("s"))}, {}, 'column "age" has type Timestamp.*: it can only be categ'),
         ({"age": ["1", "2", "x", "4", "5"]}, {}, 'row 2 .the first is 0.: expected a number.*column "age"; found "x"'),
-        ({"age": [1.0, float("nan"), 1.0, 1.0, 1.0]}, {}, 'row 1 .*: expected a finite number.*"age".*make it null'),
+        ({"age": [1.0, float("inf"), 1.0, 1.0, 1.0]}, {}, 'row 1 .*: expected a finite number.*"age".*make it null'),
         ({"age": [1.0, 1.0, 1.0, 1.0, 1e300]}, {}, "row 4 .*that fits f32"),
         ({"clicked": [1, 0, None, 1, 0]}, {}, 'row 2 .*column "clicked" is null: the row has no label'),
         ({"clicked": [1, 0, 7, 1, 0]}, {}, 'row 2 .*column "clicked" has "7", .*positive=VALUE'),

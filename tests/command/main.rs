@@ -5,7 +5,6 @@ mod broken_requests;
 mod checkpoint_folders;
 mod checkpoints;
 mod cli;
-mod column_types;
 mod csv;
 mod doctor;
 mod first_hour;

@@ -2,6 +2,7 @@
 
 mod admission;
 mod cached_data;
+mod column_types;
 mod crosses;
 mod damping;
 mod importance;

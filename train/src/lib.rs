@@ -35,7 +35,9 @@ pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 pub use read::formats::text_key::{ColumnKeys, cross_key, text_key};
 pub use read::growing::folder::{Folder, Until};
 #[cfg(feature = "kafka")]
-pub use read::growing::kafka::{KafkaAddress, KafkaTopic};
+pub use read::growing::kafka::KafkaTopic;
+#[cfg(feature = "kafka")]
+pub use read::growing::kafka_address::KafkaAddress;
 #[cfg(feature = "kafka")]
 pub use read::growing::kafka_client::KafkaConfig;
 #[cfg(feature = "kafka")]

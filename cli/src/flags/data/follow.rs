@@ -32,8 +32,8 @@ pub struct FollowArgs {
     /// since 1970.
     #[arg(long, value_name = "TIME", conflicts_with = "until_end", value_parser = time)]
     pub until: Option<u64>,
-    /// With a topic of Kafka: properties of librdkafka, one NAME=VALUE a line, that say how to reach the brokers (TLS) and
-    /// as whom (SASL). Only its owner may have access to the file.
+    /// With a topic of Kafka: properties of librdkafka, one NAME=VALUE a line, that say how to reach the brokers (TLS)
+    /// and as whom (SASL). Only its owner may have access to the file.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub kafka_config: Option<PathBuf>,
     /// The topic of Kafka that DATA names. It is taken out of DATA before anything looks for files.

@@ -79,7 +79,7 @@ pub(crate) fn is_index_of_lines(name: &str) -> bool {
 }
 
 impl Columns {
-    /// Whether both have the same names in the same roles, in any order. JSON lines do not list their categories: beside
+    /// Whether both have the same names in the same roles, in any order. JSON lines do not list their categories: with
     /// other formats only the roles that they list are compared.
     pub fn alike(&self, other: &Columns) -> bool {
         let same = |a: &[String], b: &[String]| {

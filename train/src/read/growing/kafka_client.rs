@@ -1,7 +1,7 @@
 //! The clients of Kafka that read one topic: how they are configured, and what they say of the brokers.
 
 use crate::limits::{KAFKA_QUEUE_KIB, KAFKA_WARN_EVERY};
-use crate::read::growing::kafka::KafkaAddress;
+use crate::read::growing::kafka_address::KafkaAddress;
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, ConsumerContext};
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Properties of librdkafka that a user gives: how to reach the brokers, and as whom. Its `Debug` shows no values, among
-/// which are passwords.
+/// Properties of librdkafka that a user gives: how to reach the brokers, and as whom. Its `Debug` shows no values, as
+/// passwords are among them.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KafkaConfig(Vec<(String, String)>);
 
@@ -20,8 +20,8 @@ impl KafkaConfig {
     /// What the names of properties begin with. All others are Gannet's own.
     const ALLOWED: [&str; 4] = ["security.", "sasl.", "ssl.", "client.rack"];
 
-    /// Reads lines of `name=value`, as in the file that Kafka's tools call client.properties. Empty lines and those that
-    /// begin with # say nothing.
+    /// Reads lines of `name=value`, as in the file that Kafka's tools call client.properties. Empty lines and those
+    /// that begin with # say nothing.
     ///
     /// # Errors
     /// What is wrong with a line, in words, without its value.

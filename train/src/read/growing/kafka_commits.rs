@@ -1,7 +1,7 @@
 //! How far a topic is trained, committed for the group of its address. Others look at it; the job never reads it.
 
 use crate::limits::KAFKA_COMMIT_EVERY;
-use crate::read::growing::kafka::KafkaAddress;
+use crate::read::growing::kafka_address::KafkaAddress;
 use crate::read::growing::kafka_client::KafkaConsumer;
 use gannet_wire::{PartitionStand, SourceStand};
 use rdkafka::consumer::{CommitMode, Consumer};

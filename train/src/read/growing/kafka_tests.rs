@@ -4,7 +4,8 @@
 use crate::limits::KAFKA_TIMEOUT;
 use crate::read::bytes::stop_flag::StopFlag;
 use crate::read::growing::folder::Until;
-use crate::read::growing::kafka::{KafkaAddress, KafkaTopic};
+use crate::read::growing::kafka::KafkaTopic;
+use crate::read::growing::kafka_address::KafkaAddress;
 use crate::read::growing::kafka_client::KafkaConfig;
 use crate::read::growing::looking::{GrowingSource, Sample};
 use crate::read::growing::text_parts::TextParts;

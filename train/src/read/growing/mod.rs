@@ -6,6 +6,8 @@ mod folder_tests;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
 #[cfg(feature = "kafka")]
+pub(crate) mod kafka_address;
+#[cfg(feature = "kafka")]
 pub(crate) mod kafka_client;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka_commits;

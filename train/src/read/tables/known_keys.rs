@@ -1,5 +1,5 @@
-//! The keys of a categorical column's values that were made before. The values of a column repeat: a dictionary has each
-//! once, and to write a date as a text takes many times as long as a look-up.
+//! The keys of a categorical column's values that were made before. The values of a column repeat: a dictionary has
+//! each once, and to write a date as a text takes many times as long as a look-up.
 
 use crate::read::block::INTERCEPT_KEY;
 use arrow_array::{Array, ArrayRef};
