@@ -127,6 +127,12 @@ fn data_in_a_bucket_gives_the_bits_of_local_files() {
     let done = train(&store, "s3://models/svm/day-*", "", &model).json();
     assert_eq!(done["logloss"], want["logloss"]);
     store.put("odd/a[1].svm", b"1 2:1\n0 3:1\n");
+    store.put("h[0]/a.svm", b"1 2:1\n0 3:1\n");
+    store.put("h0/a.svm", b"1 2:1\n");
+    for named in ["s3://models/h[0]", "s3://models/h[0]/"] {
+        assert_eq!(train(&store, named, "", &model).json()["examples"], 4, "{named}");
+    }
+    assert_eq!(train(&store, "s3://models/svm/day-*/", "", &model).json()["logloss"], want["logloss"]);
     assert_eq!(train(&store, "s3://models/odd/a[1].svm", "", &model).json()["examples"], 4);
 }
 
@@ -183,6 +189,8 @@ fn what_cannot_be_read_from_a_bucket_is_named_with_a_remedy() {
         assert!(done.code == Some(2) && done.err.contains(expected), "{name}={value}: {done:?}");
     };
     wrong("AWS_ALLOW_HTTP", "false", "allow this by AWS_ALLOW_HTTP=true");
+    wrong("AWS_ENDPOINT", "127.0.0.1:9", "AWS_ENDPOINT is no address such as https://");
+    wrong("AWS_SECRET_ACCESS_KEY", "two\n", "AWS_SECRET_ACCESS_KEY has a line break");
     wrong("AWS_ALLOW_HTTP", "maybe", "a setting in the environment (AWS_...) is missing or cannot be used");
     let strict = ObjectStore::start(Some(1));
     let wrong = strict.run("train s3://models/a.svm");

@@ -136,3 +136,84 @@ fn a_launched_job_says_what_columns_become() {
         }
     }
 }
+
+/// A job finds the types of columns, the logarithms and the start of the intercept that one process finds. So its model
+/// is as good, and knows the same columns.
+#[test]
+fn a_job_types_columns_as_one_process_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    // The label depends on the logarithm of a number that no two rows share.
+    let rows = |n: i64, seed: i64| {
+        let row = |i: i64| {
+            let u = ((i * 7_919 + seed * 104_729) % 100_003) as f64 / 100_003.0;
+            (i64::from((u > 0.5) != (i % 10 == 0)), i % 50, (10.0 * u).exp(), format!("c{}", i % 13))
+        };
+        csv(&(0..n).map(row).collect::<Vec<Row>>())
+    };
+    let (data, test) = (write(f, "a.csv", rows(4_000, 1)), write(f, "b.csv", rows(1_000, 2)));
+    let quality = |model: &Path| {
+        let found = ok(&format!("predict --model {} {test} --json", model.display())).json();
+        found["logloss"].as_f64().unwrap()
+    };
+    let (alone, job, fed) = (f.join("alone"), f.join("job"), f.join("fed"));
+    ok(&format!("train {data} --out {}", alone.display()));
+    ok(&format!("launch --servers 2 --workers 2 -- train {data} --out {}", job.display()));
+    ok(&format!(
+        "launch --servers 1 --workers 2 -- train {data} --tasks on --task-bytes 8kB --out {}",
+        fed.display()
+    ));
+    let plain = f.join("plain");
+    ok(&format!("train {data} --types off --scale none --out {}", plain.display()));
+    let want = quality(&alone);
+    for model in [&job, &fed] {
+        assert!((quality(model) - want).abs() < 0.03, "{} is not {want}", quality(model));
+    }
+    assert!(want < quality(&plain) - 0.01, "types help here: {want}, not {}", quality(&plain));
+}
+
+/// Once a column that the first training had left out was learned by the second one, in another format.
+#[test]
+fn a_column_that_is_left_out_stays_so_in_another_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let of = |seed: i64, form: &dyn Fn(&[Row]) -> String| form(&rows(300, seed));
+    let (text, lines) = (write(f, "a.csv", of(1, &csv)), write(f, "a.jsonl", of(1, &json)));
+    let (text2, lines2) = (write(f, "b.csv", of(2, &csv)), write(f, "b.jsonl", of(2, &json)));
+    for (begin, next) in [(&text, &lines2), (&lines, &text2)] {
+        let (one, two) = (f.join("one").display().to_string(), f.join("two").display().to_string());
+        ok(&format!("train {begin} --ignore text --out {one}"));
+        let known = model_rows(Path::new(&one)).len();
+        ok(&format!("train {next} --warm-start {one} --out {two}"));
+        // The same 50 whole numbers, and no category of the third column.
+        assert_eq!(model_rows(Path::new(&two)).len(), known, "{begin} {next}");
+        [one, two].iter().for_each(|model| std::fs::remove_dir_all(model).unwrap());
+    }
+}
+
+/// Numbers of columns that are both have one category each, however a program writes them.
+#[test]
+fn exponents_made_other_categories_in_another_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let rows: Vec<Row> = rows(400, 1)
+        .into_iter()
+        .map(|row| (row.0, row.1, 10f64.powi((row.1 % 40) as i32 - 20), row.3))
+        .collect();
+    let (text, lines) = (write(f, "a.csv", csv(&rows)), write(f, "a.jsonl", json(&rows)));
+    let table = parquet_with_another(&f.join("a.parquet"), &rows);
+    let model = f.join("m").display().to_string();
+    ok(&format!("train {text} --both skewed --out {model}"));
+    assert_eq!(scores(&model, &text), scores(&model, &lines));
+    assert_eq!(scores(&model, &text), scores(&model, &table));
+    // Many columns of numbers are no categories; one of them with texts is no number.
+    let header: String = (0..101).map(|at| format!(",c{at}")).collect();
+    let line = |row: i64| (0..101).map(|at| format!(",{}", (row * 7 + at) % 90)).collect::<String>();
+    let mut wide = format!("label{header},odd\n");
+    for row in 0..200 {
+        let odd = if row % 20 == 4 { "oops".to_owned() } else { (row % 30).to_string() };
+        writeln!(wide, "{}{},{odd}", row % 2, line(row)).unwrap();
+    }
+    let done = ok(&format!("train {}", write(f, "wide.csv", wide)));
+    assert!(done.out.contains("200 examples"), "{done:?}");
+}

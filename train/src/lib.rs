@@ -28,7 +28,7 @@ pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::fields::crosses::Crosses;
 pub use read::fields::example_fields::FieldUse;
-pub use read::formats::columns::{ColumnChoice, Columns, Role};
+pub use read::formats::columns::{ColumnChoice, Columns, Role, is_in_object, is_index_of_lines};
 pub use read::formats::criteo::Counts;
 pub use read::formats::labels::{Labels, TwoLabels};
 pub use read::formats::scale::{Scale, ScaleKind, ScaledColumn};
@@ -53,7 +53,7 @@ pub use read::splits::file_data_source::FileDataSource;
 pub use read::splits::remote_data::RemoteTexts;
 pub use read::splits::scheduled_splits::{Scheduled, plan_files};
 pub use read::splits::split::{FileFingerprint, GrownSplit, Split, Splits, TextSource, UnchangedFiles};
-pub use read::survey::{ColumnSurvey, ColumnType, Survey, is_in_object};
+pub use read::survey::{ColumnSurvey, ColumnType, Survey};
 pub use read::table_rows::{NewRows, TableRows, TableSettings};
 #[cfg(feature = "arrow")]
 pub use read::tables::record_batches::BatchRows;

@@ -17,6 +17,7 @@ const ROWS_READ: u64 = 10_000;
 /// # Errors
 /// The data or the model cannot be read.
 pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
+    take_over(args)?;
     let reads_ids = matches!(args.model.model, ModelName::Mf | ModelName::Lda);
     let DataArgs { files, input, types, follow, .. } = &args.data;
     if *types == TypesName::Off
@@ -47,6 +48,31 @@ pub fn settle(args: &mut TrainArgs) -> Result<(), Failure> {
     input.numeric.extend(by_type);
     input.numeric.extend(numeric);
     input.both.extend(both);
+    Ok(())
+}
+
+/// Takes over which columns the model knows from which the training starts, where the data has another format: JSON
+/// lines do not say what their columns are, and other files do not say what is left out of JSON lines.
+fn take_over(args: &mut TrainArgs) -> Result<(), Failure> {
+    if args.data.follow.grows() || args.data.files.is_empty() {
+        return Ok(());
+    }
+    let Some(model) = of_model(args)? else { return Ok(()) };
+    let data = input::data(&args.data.files, &args.data.input, true)?;
+    let Some(columns) = columns_of(&data).filter(|columns| columns.others != model.others) else {
+        return Ok(());
+    };
+    let left_out: Vec<String> = if model.others {
+        let features = columns.features();
+        model.ignored.into_iter().filter(|name| features.contains(name)).collect()
+    } else {
+        let survey = Survey::of(&data, Some(ROWS_READ)).map_err(TrainError::from)?;
+        let features = model.features();
+        let names = survey.columns.into_iter().map(|column| column.name);
+        names.filter(|name| columns.takes(name) && !features.contains(name)).collect()
+    };
+    let ignore = &mut args.data.input.ignore;
+    ignore.extend(left_out.into_iter().filter(|name| !ignore.contains(name)).collect::<Vec<_>>());
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::model::warm_start;
 use crate::report::words::{NAMES_SHOWN, counted, first_few};
 use gannet::train::{
     Columns, Data, DetectedFile, Format, ReadError, Reader, ScaleKind, Survey, TrainError, is_in_object,
+    is_index_of_lines,
 };
 use std::path::Path;
 
@@ -157,14 +158,13 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     let numbers = columns.numeric.iter().map(|name| format!("{name}: number{how}"));
     let both = columns.both.iter().map(|name| format!("{name}: number and category{how}"));
     // JSON lines have no header: their columns are those of the first lines.
-    let named = |name: &&String| {
-        !columns.numbers().any(|number| number == *name)
-            && !columns.ignored.iter().any(|ignored| is_in_object(name, ignored))
-            && columns.label.as_ref() != Some(*name)
-    };
-    let categorical: Vec<String> = match columns.others {
-        true => survey.columns.iter().map(|column| &column.name).filter(named).cloned().collect(),
-        false => columns.categorical.clone(),
+    let names = || survey.columns.iter().map(|column| &column.name);
+    let (categorical, nameless): (Vec<String>, Vec<String>) = match columns.others {
+        true => (
+            names().filter(|name| columns.takes(name)).cloned().collect(),
+            names().filter(|name| is_index_of_lines(name)).cloned().collect(),
+        ),
+        false => (columns.categorical.clone(), columns.nameless.clone()),
     };
     let categories = categorical.iter().map(|name| format!("{name}: category"));
     let label = columns.label.as_deref().unwrap_or("(none)");
@@ -175,11 +175,11 @@ fn print_columns(data: &Data, columns: &Columns, scale: ScaleKind) -> Result<(),
     if columns.others && survey.lines.0 > 0 {
         tell_unseen(columns, &survey);
     }
-    if let Some(first) = columns.nameless.first() {
+    if let Some(first) = nameless.first() {
         notice!(
             "gannet: left out, because it has no name of its own: {}; such a column is mostly the index of pandas; to \
              learn from it: --categorical or --numeric {first:?}",
-            first_few(columns.nameless.clone(), ", "),
+            first_few(nameless.clone(), ", "),
         );
     }
     let looks = |name: &&String| survey.column(name).is_some_and(|column| column.looks_numeric());

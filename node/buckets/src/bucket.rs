@@ -187,8 +187,29 @@ impl CheckpointStore for BucketStore {
     }
 }
 
+/// Refuses settings of the environment with which the client would panic at its first request.
+fn check_environment() -> Result<(), Error> {
+    let wrong = |name: &str, what: &str| {
+        Err(Error::Generic { store: "environment", source: format!("{name} {what}").into() })
+    };
+    for (name, value) in std::env::vars() {
+        let is_setting = ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|begin| name.starts_with(begin));
+        if !is_setting || value.is_empty() {
+            continue;
+        }
+        if value.contains(char::is_control) {
+            return wrong(&name, "has a line break or another control character: leave it out");
+        }
+        if name.contains("ENDPOINT") && !value.contains("://") && value.parse::<bool>().is_err() {
+            return wrong(&name, "is no address such as https://HOST:PORT");
+        }
+    }
+    Ok(())
+}
+
 /// The client of a bucket, with limits for its requests. `None`: the scheme is none of a bucket.
 pub(crate) fn objects(scheme: &ObjectStoreScheme, url: &str) -> Result<Option<Arc<dyn ObjectStore>>, Error> {
+    check_environment()?;
     let retry = RetryConfig {
         max_retries: BUCKET_RETRIES,
         retry_timeout: BUCKET_REQUEST * 2,

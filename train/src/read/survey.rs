@@ -7,7 +7,7 @@ use crate::read::bytes::source::Source;
 use crate::read::bytes::stream::{ReadPosition, Stream};
 use crate::read::data::Data;
 use crate::read::error::ReadError;
-use crate::read::formats::columns::{Columns, is_index_of_lines, is_missing};
+use crate::read::formats::columns::{Columns, is_missing};
 use crate::read::formats::csv;
 use crate::read::formats::format::LineReader;
 use crate::read::formats::json::Json;
@@ -80,10 +80,10 @@ impl ColumnSurvey {
             return;
         }
         self.values += 1;
+        let Ok(x) = parse_float(field) else { return };
         if self.distinct.len() < DISTINCT_MAX && !self.distinct.contains(field) {
             self.distinct.insert(field.to_vec());
         }
-        let Ok(x) = parse_float(field) else { return };
         let code = field.len() > 1 && field[0] == b'0' && field[1].is_ascii_digit();
         let x = f64::from(x);
         self.numbers += u64::from(!code);
@@ -104,11 +104,6 @@ impl ColumnSurvey {
         };
         ScaledColumn { name: self.name.clone(), center, spread }
     }
-}
-
-/// Whether a column is this one, or in the object of this name.
-pub fn is_in_object(name: &str, outer: &str) -> bool {
-    name.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The values of the columns of CSV files.
@@ -225,27 +220,21 @@ impl Survey {
     /// Of the columns that no flag names, those with numbers, and those with numbers and categories at once. If there
     /// are many of the latter, an example would have too many features, and they are numbers.
     pub fn numbers_of(&self, columns: &Columns) -> (Vec<String>, Vec<String>) {
-        let is_named = |name: &String| {
-            columns.label.as_ref() == Some(name)
-                || columns.offset.as_ref() == Some(name)
-                || columns.importance.as_ref() == Some(name)
-                || columns.ignored.iter().any(|ignored| is_in_object(name, ignored))
-                || columns.others && is_index_of_lines(name)
-                || columns.numbers().any(|number| number == name)
-        };
         let is_free = |column: &&ColumnSurvey| match columns.others {
-            true => !is_named(&column.name),
+            true => columns.takes(&column.name),
             false => columns.categorical.contains(&column.name),
         };
         let of_type = |what: ColumnType| -> Vec<String> {
             let free = self.columns.iter().filter(is_free).filter(|column| column.column_type() == what);
             free.map(|column| column.name.clone()).collect()
         };
-        let (numbers, both) = (of_type(ColumnType::Numbers), of_type(ColumnType::Both));
-        match both.len() > BOTH_COLUMNS_MAX {
-            true => ([numbers, both].concat(), Vec::new()),
-            false => (numbers, both),
+        let (numbers, mut both) = (of_type(ColumnType::Numbers), of_type(ColumnType::Both));
+        if both.len() <= BOTH_COLUMNS_MAX {
+            return (numbers, both);
         }
+        // A column with texts is then one of categories.
+        both.retain(|name| self.column(name).is_some_and(|column| column.numbers == column.values));
+        ([numbers, both].concat(), Vec::new())
     }
 
     /// The scaling of these columns by their values.

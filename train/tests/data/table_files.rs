@@ -315,5 +315,5 @@ fn the_index_of_pandas_is_left_out() {
     let (price, city) = (ColumnKeys::new("price"), ColumnKeys::new("city"));
     let row =
         |number: &str, text: &str| [price.categorical(number.as_bytes()), city.categorical(text.as_bytes())];
-    assert_eq!(block.keys, [row("0.5", "a"), row("2", "b")].concat());
+    assert_eq!(block.keys, [row("0.5", "a"), row("2.0", "b")].concat());
 }

@@ -240,7 +240,12 @@ pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
                 Role::Numeric if matches!(trimmed, b"" | b"NA") => features.push((keys.missing(), 1.0)),
                 Role::Numeric => features.push((keys.numeric(), number(trimmed)?)),
                 Role::Both => {
-                    features.push((keys.categorical(field), 1.0));
+                    let text = String::from_utf8_lossy(field);
+                    let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
+                    // A number has one text, unless it is a whole one, which may be a code.
+                    let one = value.filter(|_| text.contains(['.', 'e', 'E'])).map(|value| value.to_string());
+                    let category = one.as_deref().map_or(&field[..], str::as_bytes);
+                    features.push((keys.categorical(category), 1.0));
                     let of = if matches!(trimmed, b"" | b"NA") { Err(()) } else { number(trimmed) };
                     features.push(of.map_or((keys.missing(), 1.0), |number| (keys.numeric(), number)));
                 }

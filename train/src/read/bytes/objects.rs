@@ -3,7 +3,7 @@
 use crate::read::error::ReadError;
 use gannet_buckets::{ListedObjects, list_objects, see_object};
 use glob::{MatchOptions, Pattern};
-use std::io;
+use std::io::ErrorKind::{NotFound, PermissionDenied};
 
 /// Adds the objects that a URL names: one, those of a folder, or those of a pattern.
 ///
@@ -25,7 +25,11 @@ pub(crate) fn expand(url: &str, found: &mut Vec<String>) -> Result<(), ReadError
                 found.push(url.to_owned());
                 Ok(())
             }
-            Err(_) => matches(url, found),
+            Err(error) if !matches!(error.kind(), NotFound | PermissionDenied) => {
+                Err(ReadError::io(url, error))
+            }
+            Err(_) if is_folder(url)? => folder(url, found),
+            Err(_) => matches(url.trim_end_matches('/'), found),
         };
     }
     let is_bucket = !web && url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
@@ -35,7 +39,7 @@ pub(crate) fn expand(url: &str, found: &mut Vec<String>) -> Result<(), ReadError
     match see_object(url) {
         Ok(_) => found.push(url.to_owned()),
         // As on a disk, the name of a folder means its files.
-        Err(error) if !web && error.kind() == io::ErrorKind::NotFound && is_folder(url)? => {
+        Err(error) if !web && error.kind() == NotFound && is_folder(url)? => {
             return folder(url, found);
         }
         Err(error) => return Err(ReadError::io(url, error)),

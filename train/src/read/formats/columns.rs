@@ -72,10 +72,15 @@ fn is_index_level(name: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// Whether a name of JSON lines, where columns have no place, is that of an index of pandas.
-pub(crate) fn is_index_of_lines(name: &str) -> bool {
+/// Whether a name of JSON lines, where columns have no place, is none of its own: empty, or of an index of pandas.
+pub fn is_index_of_lines(name: &str) -> bool {
     let number = name.strip_prefix("Unnamed: ");
-    number.is_some_and(|number| number.parse::<u32>().is_ok()) || is_index_level(name)
+    name.is_empty() || number.is_some_and(|number| number.parse::<u32>().is_ok()) || is_index_level(name)
+}
+
+/// Whether a column is this one, or in the object of this name.
+pub fn is_in_object(name: &str, outer: &str) -> bool {
+    name.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl Columns {
@@ -103,13 +108,25 @@ impl Columns {
 
 impl Columns {
     /// The columns that become features.
-    pub(crate) fn features(&self) -> Vec<String> {
+    pub fn features(&self) -> Vec<String> {
         self.categorical.iter().chain(&self.numeric).chain(&self.both).cloned().collect()
     }
 
     /// The columns that have numbers.
     pub fn numbers(&self) -> impl Iterator<Item = &String> {
         self.numeric.iter().chain(&self.both)
+    }
+
+    /// Whether JSON lines have features of this name that no flag lists: a column of categories.
+    pub fn takes(&self, name: &str) -> bool {
+        let is = |of: &Option<String>| of.as_deref() == Some(name);
+        self.others
+            && !is(&self.label)
+            && !is(&self.offset)
+            && !is(&self.importance)
+            && !self.ignored.iter().any(|ignored| is_in_object(name, ignored))
+            && !self.numbers().any(|number| number == name)
+            && !is_index_of_lines(name)
     }
 
     /// The scaling of each column of the header. Empty: no column is scaled.
@@ -163,6 +180,9 @@ impl fmt::Display for Columns {
         }
         if self.others {
             write!(f, ", categorical all others")?;
+        }
+        if !self.ignored.is_empty() {
+            write!(f, ", left out {}", self.ignored.join(","))?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The allowed labels: click or no click, one of two values, a number, or a class.
 
+use crate::read::formats::columns::is_missing;
 use crate::read::formats::number::parse_float;
 use std::fmt;
 use std::sync::OnceLock;
@@ -120,11 +121,6 @@ impl TwoLabels {
 /// Whether two texts are one value: the same text, or the same number.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a == b || matches!((parse_float(a), parse_float(b)), (Ok(a), Ok(b)) if a == b)
-}
-
-/// Whether the text means that there is no label. Features mark missing numbers in the same way.
-fn is_missing(text: &[u8]) -> bool {
-    text.is_empty() || text == b"NA"
 }
 
 /// The expected text, or the message for a missing label.
@@ -316,7 +312,7 @@ mod tests {
         let why = labels.more(third, b"3");
         assert!(["\"2\"", "\"1\"", "\"3\""].iter().all(|value| why.contains(value)), "{why}");
         assert!(labels.parse(b"").is_err());
-        for missing in [&b""[..], b"NA"] {
+        for missing in [&b""[..], b"NA", b"NaN", b"null"] {
             assert_eq!(labels.parse(missing), Err(MISSING), "it is never a class");
         }
         let both_set = Labels::Two(TwoLabels::new("yes", Some("no")));

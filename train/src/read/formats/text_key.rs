@@ -76,8 +76,9 @@ impl ColumnKeys {
         ColumnKeys { seed: text_key(0, column.as_bytes()), of_numbers: false }
     }
 
-    /// The keys of a column whose values are numbers and categories. A whole number is one category, whether it is
-    /// written as `5` or as `5.0`: a table that gets a missing value has floats in place of integers.
+    /// The keys of a column whose values are numbers and categories. A number is one category, whether it is written as
+    /// `5`, `5.0` or `5e0`: programs write it in different ways, and a table that gets a missing value has floats in
+    /// place of integers.
     pub(crate) fn of_numbers(column: &str) -> ColumnKeys {
         ColumnKeys { of_numbers: true, ..ColumnKeys::new(column) }
     }
@@ -85,7 +86,20 @@ impl ColumnKeys {
     /// The key of a categorical value. An empty text is a value too.
     #[inline(always)]
     pub fn categorical(&self, value: &[u8]) -> u64 {
-        text_key(self.seed, if self.of_numbers { without_zero(value) } else { value })
+        if self.of_numbers && value.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E')) {
+            return self.of_decimal(value);
+        }
+        text_key(self.seed, value)
+    }
+
+    /// The key of a text that may be a number with a decimal point or an exponent, of which there are several texts.
+    #[cold]
+    fn of_decimal(&self, value: &[u8]) -> u64 {
+        let text = std::str::from_utf8(value).ok();
+        match text.and_then(|text| text.parse::<f64>().ok()).filter(|number| number.is_finite()) {
+            Some(number) => text_key(self.seed, number.to_string().as_bytes()),
+            None => text_key(self.seed, value),
+        }
     }
 
     /// The [categorical](Self::categorical) key of the `length` bytes at `p`, in a buffer with 8 readable bytes after
@@ -106,25 +120,28 @@ impl ColumnKeys {
     }
 }
 
-/// A whole number without `.0` at its end. Any other text as it is.
-fn without_zero(text: &[u8]) -> &[u8] {
-    let Some(whole) = text.strip_suffix(b".0") else { return text };
-    let digits = whole.strip_prefix(b"-").unwrap_or(whole);
-    if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) { whole } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
 
     #[test]
-    fn whole_numbers_have_one_key_in_a_column_of_numbers() {
+    fn numbers_have_one_key_in_a_column_of_numbers() {
         let (plain, numbers) = (ColumnKeys::new("a"), ColumnKeys::of_numbers("a"));
-        for (text, as_text) in [("5.0", "5"), ("-12.0", "-12"), ("0.0", "0")] {
-            assert_eq!(numbers.categorical(text.as_bytes()), plain.categorical(as_text.as_bytes()));
+        for (text, as_text) in [
+            ("5.0", "5"),
+            ("5.00", "5"),
+            ("-12.0", "-12"),
+            ("0.0", "0"),
+            ("0.50", "0.5"),
+            (".5", "0.5"),
+            ("1e-07", "0.0000001"),
+            ("1E+20", "100000000000000000000"),
+            ("1e20", "100000000000000000000"),
+        ] {
+            assert_eq!(numbers.categorical(text.as_bytes()), plain.categorical(as_text.as_bytes()), "{text}");
         }
-        for text in ["5", "5.00", ".0", "-.0", "x.0", "1.5.0", "5.1", "", "1e3.0"] {
+        for text in ["5", "x.0", "1.5.0", "5.1", "", "1e3.0", "e", "1e400", "007", "-"] {
             assert_eq!(numbers.categorical(text.as_bytes()), plain.categorical(text.as_bytes()), "{text}");
         }
         assert_ne!(plain.categorical(b"5.0"), plain.categorical(b"5"));

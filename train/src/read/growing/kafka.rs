@@ -32,8 +32,8 @@ pub struct KafkaTopic {
     spare: SpareReaders<KafkaLog>,
     lags: Mutex<BTreeMap<u32, u64>>,
     commits: Commits,
-    /// Since when no look succeeds.
-    failing_since: Mutex<Option<Instant>>,
+    /// Since when no look succeeds, and how long that may last: it is another failure if it may last for another time.
+    failing_since: Mutex<Option<(Instant, Duration)>>,
 }
 
 impl fmt::Debug for KafkaTopic {
@@ -85,7 +85,7 @@ impl KafkaTopic {
     /// As if no look had succeeded for so long.
     #[cfg(test)]
     pub(crate) fn pretend_failing_for(&self, time: Duration) {
-        *unlocked(&self.failing_since) = Instant::now().checked_sub(time);
+        *unlocked(&self.failing_since) = Instant::now().checked_sub(time).map(|since| (since, time));
     }
 
     #[cfg(test)]
@@ -218,7 +218,10 @@ impl KafkaTopic {
             LookError::Final(why) => return Err(why),
             LookError::Passing(why, patience) => (why, patience),
         };
-        let since = *unlocked(&self.failing_since).get_or_insert_with(Instant::now);
+        let mut failing = unlocked(&self.failing_since);
+        failing.take_if(|(_, of_other)| *of_other != patience);
+        let (since, _) = *failing.get_or_insert_with(|| (Instant::now(), patience));
+        drop(failing);
         if since.elapsed() >= patience {
             return Err(format!("{why} (for {} s)", since.elapsed().as_secs()));
         }

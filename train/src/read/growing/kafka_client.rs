@@ -18,7 +18,7 @@ pub struct KafkaConfig(Vec<(String, String)>);
 
 impl KafkaConfig {
     /// What the names of properties begin with. All others are Gannet's own.
-    const ALLOWED: [&str; 4] = ["security.", "sasl.", "ssl.", "client.rack"];
+    const ALLOWED: [&str; 3] = ["security.", "sasl.", "ssl."];
 
     /// Reads lines of `name=value`, as in the file that Kafka's tools call client.properties. Empty lines and those
     /// that begin with # say nothing.
@@ -27,15 +27,19 @@ impl KafkaConfig {
     /// What is wrong with a line, in words, without its value.
     pub fn parse(text: &str) -> Result<KafkaConfig, String> {
         let mut properties = Vec::new();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = (1..).zip(text.lines().map(str::trim));
+        let is_name =
+            |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let Some((name, value)) = line.split_once('=') else {
+            let two = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+            // What is no name may be a part of a password.
+            let Some((name, value)) = two.filter(|(name, _)| is_name(name)) else {
                 return Err(format!("line {number} is no NAME=VALUE"));
             };
-            let (name, value) = (name.trim(), value.trim());
             if !Self::ALLOWED.iter().any(|allowed| name.starts_with(allowed)) {
                 return Err(format!(
-                    "line {number}: {name} cannot be set; the properties of librdkafka that can begin with {}",
+                    "line {number}: {name} cannot be set; only properties whose names begin with {} can",
                     Self::ALLOWED.join(", ")
                 ));
             }
@@ -187,10 +191,15 @@ impl Brokers {
     pub fn note(&self, error: &KafkaError) {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AllBrokersDown) => self.are_away.store(true, Relaxed),
-            Some(code @ (RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SaslAuthenticationFailed)) => {
+            Some(
+                code @ (RDKafkaErrorCode::Authentication
+                | RDKafkaErrorCode::SaslAuthenticationFailed
+                | RDKafkaErrorCode::UnsupportedSASLMechanism),
+            ) => {
                 let mut notes = unlocked(&self.notes);
                 let why = if notes.last.is_empty() { code.to_string() } else { notes.last.clone() };
                 notes.refused = Some(why);
+                self.are_away.store(true, Relaxed);
             }
             _ => {}
         }
@@ -199,7 +208,9 @@ impl Brokers {
     /// A broker has answered.
     pub fn answered(&self) {
         if self.are_away.swap(false, Relaxed) {
-            unlocked(&self.notes).last.clear();
+            let mut notes = unlocked(&self.notes);
+            notes.last.clear();
+            notes.refused = None;
         }
     }
 
@@ -208,7 +219,7 @@ impl Brokers {
         let mut notes = unlocked(&self.notes);
         if notes.warned.is_none_or(|at| at.elapsed() >= KAFKA_WARN_EVERY) {
             notes.warned = Some(Instant::now());
-            tracing::warn!(topic = self.topic, why, "waiting for a broker of Kafka");
+            tracing::warn!(topic = self.topic, why, "waiting for Kafka");
         }
     }
 }
@@ -249,6 +260,8 @@ mod tests {
         assert!(config.is_secured() && !KafkaConfig::default().is_secured());
         for (text, part) in [
             ("sasl.password", "line 1 is no NAME=VALUE"),
+            ("sasl.password: secret==", "line 1 is no NAME=VALUE"),
+            ("sasl.password secret=", "line 1 is no NAME=VALUE"),
             ("\nisolation.level=read_uncommitted", "line 2: isolation.level cannot be set"),
             ("group.id=mine", "line 1: group.id cannot be set"),
         ] {

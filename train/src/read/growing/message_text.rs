@@ -180,7 +180,10 @@ impl<L: MessageLog + 'static> MessageText<L> {
                 Waited::Nothing if !self.bytes.is_empty() => return Ok(()),
                 Waited::Message => waited = Duration::ZERO,
                 Waited::Nothing => waited += most,
-                Waited::EndOfLog => self.at_end_of_log()?,
+                Waited::EndOfLog => {
+                    waited += MESSAGE_POLL;
+                    self.at_end_of_log()?;
+                }
             }
         }
         Ok(())

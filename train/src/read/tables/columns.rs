@@ -9,7 +9,7 @@ use crate::read::formats::text_key::ColumnKeys;
 use crate::read::table_rows::NewRows;
 use crate::read::tables::cells::{Cell, Cells, TakeNumber, visit};
 use crate::read::tables::known_keys::KnownKeys;
-use crate::read::tables::texts::{FLAGS, texts, with_integers};
+use crate::read::tables::texts::{FLAGS, float_text, texts, with_integers};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
@@ -284,6 +284,9 @@ impl Lists {
 #[cold]
 fn key_of(values: &Cells, place: usize, keys: ColumnKeys) -> Result<u64, ReadError> {
     let mut key = 0;
+    if let Some(text) = float_text(values, place) {
+        return Ok(keys.categorical(text.as_bytes()));
+    }
     texts(values, place..place + 1, FLAGS, &mut |_, text| {
         key = keys.categorical(text.unwrap_or_default());
         Ok(())

@@ -101,6 +101,29 @@ pub(super) fn texts(
     }
 }
 
+/// The text of a float as JSON lines and CSV files of Python have it: `1.0`, `0.25`, `1e-07`, `1e+16`. `None`: the
+/// value is no float, or not finite.
+pub(super) fn float_text(values: &Cells, place: usize) -> Option<String> {
+    let shortest = match values.array.data_type() {
+        DataType::Float32 => format!("{:e}", values.array.as_primitive::<Float32Type>().value(place)),
+        DataType::Float64 => format!("{:e}", values.array.as_primitive::<Float64Type>().value(place)),
+        _ => return None,
+    };
+    let (digits, exponent) = shortest.split_once('e')?;
+    let exponent: i32 = exponent.parse().ok()?;
+    match exponent {
+        -4..16 => {
+            let number: f64 = shortest.parse().ok()?;
+            let text = number.to_string();
+            Some(if text.contains('.') { text } else { text + ".0" })
+        }
+        _ => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            Some(format!("{digits}e{sign}{:02}", exponent.abs()))
+        }
+    }
+}
+
 fn decimals<T: DecimalType>(cells: &Cells, rows: Range<usize>, each: TakeText<'_>) -> Result<(), ReadError> {
     let (begin, array) = (rows.start, cells.array.as_primitive::<T>());
     for row in rows {
@@ -164,5 +187,37 @@ fn beyond_calendar(number: i64) -> String {
         "-infinity".into()
     } else {
         number.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{ArrayRef, Float32Array, Float64Array};
+    use std::sync::Arc;
+
+    #[test]
+    fn floats_have_the_texts_that_python_writes() {
+        let numbers = [1.0, -0.0, 0.25, 3.5, 1e-4, 1e-5, 1.5e-7, 1e15, 1e16, 1.25e20, f64::MIN_POSITIVE];
+        let texts = [
+            "1.0",
+            "-0.0",
+            "0.25",
+            "3.5",
+            "0.0001",
+            "1e-05",
+            "1.5e-07",
+            "1000000000000000.0",
+            "1e+16",
+            "1.25e+20",
+            "2.2250738585072014e-308",
+        ];
+        let cells = Cells::of(&(Arc::new(Float64Array::from(numbers.to_vec())) as ArrayRef));
+        for (place, text) in texts.iter().enumerate() {
+            assert_eq!(float_text(&cells, place).as_deref(), Some(*text));
+        }
+        let cells = Cells::of(&(Arc::new(Float32Array::from(vec![0.1, f32::NAN, 1e-7])) as ArrayRef));
+        let found: Vec<_> = (0..3).map(|place| float_text(&cells, place)).collect();
+        assert_eq!(found, [Some("0.1".into()), None, Some("1e-07".into())]);
     }
 }

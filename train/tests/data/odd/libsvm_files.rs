@@ -102,7 +102,7 @@ fn labels() -> Vec<Case> {
     vec![
         text("no label", "a.svm", "1:1 2:1\n", Error(&[":1: ", "as the label"])),
         text("a label that is text", "a.svm", "yes 1:1\n", Error(&[":1: ", "as the label"])),
-        text("a label NaN", "a.svm", "nan 1:1\n", Error(&[":1: ", "as the label"])),
+        text("a label NaN", "a.svm", "nan 1:1\n", Error(&[":1: ", "the line has no label"])),
         text("labels of many forms", "a.svm", "+1 1\n-1.5e0 2\n.5 3\n", Rows("1¦1:1§-1.5¦2:1§0.5¦3:1")),
         with("a third class", "a.svm", "1 1\n3 1\n", "signs", Error(&[":2: ", "a label 0, 1, +1 or -1"])),
         with("-1, 0 and 1", "a.svm", "1 1\n0 1\n-1 1\n", "signs", Error(&[":3: ", "mixture of -1, 0 and 1"])),
