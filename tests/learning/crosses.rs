@@ -130,7 +130,7 @@ fn offsets_are_added_to_margins_in_training_and_in_predictions() {
     }
     let no_start = write(f, "bare.csv", "label,city\n1,c1\n");
     refused(&format!("predict --model {} {no_start}", same.display()), &["start", "--offset"]);
-    refused(&format!("train {data} --offset city"), &["expected a number", "city"]);
+    refused(&format!("train {data} --offset city"), &["expected an offset: a number", "city"]);
     // Flags that would mean nothing are refused.
     refused(&format!("train {vw} --offset start"), &["--offset", "this file has none: it is vw"]);
     refused(&format!("train {vw} --format vw --delimiter ;"), &["--delimiter", "are for CSV", "vw"]);

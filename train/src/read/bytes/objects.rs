@@ -19,6 +19,10 @@ pub(crate) fn expand(url: &str, found: &mut Vec<String>) -> Result<(), ReadError
             let what = "a web server cannot list its files, so it takes no pattern: name each one".to_owned();
             return Err(ReadError::NoFiles { named: url.to_owned(), what });
         }
+        let bucket = url.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+        if bucket.is_some_and(|bucket| bucket.contains(wildcards)) {
+            return matches(url, found);
+        }
         // A name that exists is never a pattern.
         return match see_object(url) {
             Ok(_) => {
