@@ -127,6 +127,8 @@ fn data_in_a_bucket_gives_the_bits_of_local_files() {
     let done = train(&store, "s3://models/svm/day-*", "", &model).json();
     assert_eq!(done["logloss"], want["logloss"]);
     store.put("odd/a[1].svm", b"1 2:1\n0 3:1\n");
+    store.put("nested/x/y/a.svm", b"1 2:1\n0 3:1\n");
+    assert_eq!(train(&store, "s3://models/nested/**/*", "", &model).json()["examples"], 4);
     store.put("h[0]/a.svm", b"1 2:1\n0 3:1\n");
     store.put("h0/a.svm", b"1 2:1\n");
     for named in ["s3://models/h[0]", "s3://models/h[0]/"] {

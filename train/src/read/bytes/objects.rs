@@ -115,8 +115,8 @@ fn matches(url: &str, found: &mut Vec<String>) -> Result<(), ReadError> {
         let is_named = |key: &String| whole.matches_with(key, OPTIONS);
         let matched = objects.iter().map(|name| key(name)).filter(is_named);
         names.extend(matched.map(|key| format!("{root}/{key}")));
-        // As on a disk, a folder that matches means its files.
-        for named in folders.iter().map(|name| key(name)).filter(is_named) {
+        // As on a disk, a folder that matches means its files. Those of folders of any depth match by themselves.
+        for named in folders.iter().map(|name| key(name)).filter(|key| !deep && is_named(key)) {
             folder(&format!("{root}/{named}"), &mut names)?;
         }
         let reaches = |name: &String| {
