@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ModelSettings { rule, row_type: RowType::F32, shaping, admission, seed: 1, deviation: 0.05, l2: 0.0 };
     let machine = Box::new(FactorizationMachine::new(settings, 8)) as Box<dyn Model>;
     let options = Options::new(Data::new(concat!(env!("CARGO_MANIFEST_DIR"), "/data/flights.csv.gz")));
-    for mut model in [machine, Box::new(DeepFm::new(settings, 8, &[16, 8]))] {
+    for mut model in [machine, Box::new(DeepFm::new(settings, 1, 8, &[16, 8]))] {
         let mut tables = LocalTables::new(Store::memory(), 1);
         let fitted = fit(&options, &mut *model, &mut tables, &AtomicBool::new(false), &mut |_| {})?;
         let loss = fitted.progressive.map_or(f64::NAN, |measured| measured.loss());

@@ -28,6 +28,7 @@ pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::fields::crosses::Crosses;
 pub use read::fields::example_fields::FieldUse;
+pub use read::fields::field_places::{FieldPlaces, NO_FIELD};
 pub use read::formats::columns::{ColumnChoice, Columns, Role, is_in_object, is_index_of_lines};
 pub use read::formats::criteo::Counts;
 pub use read::formats::labels::{Labels, TwoLabels};

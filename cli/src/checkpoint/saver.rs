@@ -6,9 +6,11 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, JobArgs};
 use crate::input;
 use crate::job::connection::WorkerConnection;
-use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
+use crate::model::notes::{FIELDS, INTERCEPT, NOT_SCALED, SCALE, note_of_fields};
 use crate::report::words::counted;
+use crate::train::fields;
 use gannet::storage::{CheckpointDir, CheckpointOptions, JobManifest, save_checkpoint};
+use gannet::train::Data;
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -46,7 +48,7 @@ impl CheckpointSaver {
     /// Starts the thread in worker 0 of a job with `--checkpoint`. `tables`: those to which each batch pushes.
     pub fn start(
         job: &JobArgs,
-        data: &DataArgs,
+        (flags, data): (&DataArgs, &Data),
         line: &WorkerConnection,
         tables: &[&str],
     ) -> Result<Option<CheckpointSaver>, Failure> {
@@ -61,7 +63,7 @@ impl CheckpointSaver {
         let options = CheckpointOptions {
             run: run.into(),
             batch_tables: tables.iter().map(on_servers).collect(),
-            notes: notes(data),
+            notes: notes(flags, data),
             birth,
             sole: true,
             ..CheckpointOptions::default()
@@ -114,10 +116,15 @@ impl Drop for CheckpointSaver {
 }
 
 /// How the job reads its data, as far as `--warm-start` must know it. Rows alone do not show it.
-fn notes(data: &DataArgs) -> Vec<(String, String)> {
-    let scale = input::scale(&data.input).map_or(NOT_SCALED, |kind| kind.name());
-    let intercept = if data.no_intercept { "no" } else { "yes" };
-    vec![(SCALE.into(), scale.into()), (INTERCEPT.into(), intercept.into())]
+fn notes(flags: &DataArgs, data: &Data) -> Vec<(String, String)> {
+    let scale = input::scale(&flags.input).map_or(NOT_SCALED, |kind| kind.name());
+    let intercept = if flags.no_intercept { "no" } else { "yes" };
+    let mut notes = vec![(SCALE.into(), scale.into()), (INTERCEPT.into(), intercept.into())];
+    match fields::of_readers(data) {
+        [] => {}
+        ids => notes.push((FIELDS.into(), note_of_fields(ids))),
+    }
+    notes
 }
 
 impl Job {

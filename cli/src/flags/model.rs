@@ -1,8 +1,10 @@
 //! `--model` and its shape, which keys get a row, and how rows store their weights.
 
+use crate::flags::LossName;
 use clap::{Args, ValueEnum};
 use gannet::table::{Admission, RowType, SKETCH_BYTES_DEFAULT};
 use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
+use gannet::train::models::{NumberLoss, Objective};
 use std::path::PathBuf;
 
 /// Which push of a key creates its row. By default it is the first one.
@@ -50,7 +52,9 @@ pub enum ModelName {
     Softmax,
     /// A factorization machine for clicks (Rendle 2010): a weight and --factors a feature.
     Fm,
-    /// A factorization machine beside a small network on the same factors (after DeepFM, Guo et al. 2017).
+    /// A field-aware factorization machine: --factors of a feature for each field (Juan et al. 2016).
+    Ffm,
+    /// DeepFM: a factorization machine beside a network that reads a vector a field (Guo et al. 2017).
     Deepfm,
     /// Matrix factorization with biases: ratings of users for items.
     Mf,
@@ -65,13 +69,17 @@ pub struct ModelArgs {
     /// Kind. The kind of model says what is learned from an example, and how an example is scored.
     #[arg(long, value_enum, value_name = "NAME", default_value = "lr")]
     pub model: ModelName,
+    /// linear, fm, ffm, deepfm: logistic, squared, poisson (counts), hinge, or quantile:T (0.5 is the median). Default:
+    /// logistic; linear: squared.
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub loss: Option<LossName>,
     /// softmax: classes; labels are 0 to N - 1. Default: 10.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=65_536))]
     pub classes: Option<u32>,
-    /// fm, deepfm, mf: factors of a feature. Default: 8; mf: 40.
+    /// fm, ffm, deepfm, mf: factors of a feature. Default: 8; ffm: 4, for each field; mf: 40.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FACTORS_MAX)))]
     pub factors: Option<u32>,
-    /// fm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
+    /// fm, ffm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub deviation: Option<f32>,
     /// deepfm: units of each hidden layer. Default: 32,16.
@@ -89,10 +97,41 @@ pub struct ModelArgs {
     /// lda: the words, one a line; line n, from 0, names word n.
     #[arg(long, value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
-    /// fm, deepfm, mf: seed of the initial factors; lda: of the draws. Default: 1.
+    /// fm, ffm, deepfm, mf: seed of the initial factors; lda: of the draws. Default: 1.
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
+
+impl ModelArgs {
+    /// What the model learns. `None`: topics.
+    pub fn objective(&self) -> Option<Objective> {
+        let own = match self.model {
+            ModelName::Lr | ModelName::Fm | ModelName::Ffm | ModelName::Deepfm => Objective::Click,
+            ModelName::Linear | ModelName::Mf => Objective::Number(NumberLoss::Squared),
+            ModelName::Softmax => Objective::Class(self.classes.unwrap_or(CLASSES) as usize),
+            ModelName::Lda => return None,
+        };
+        Some(self.loss.map_or(own, |loss| loss.0))
+    }
+
+    /// The factors of a feature.
+    pub fn factors(&self) -> u32 {
+        let default = match self.model {
+            ModelName::Mf => 40,
+            ModelName::Ffm => 4,
+            _ => 8,
+        };
+        self.factors.unwrap_or(default)
+    }
+
+    /// The units of each hidden layer.
+    pub fn hidden(&self) -> &[u32] {
+        if self.hidden.is_empty() { &[32, 16] } else { &self.hidden }
+    }
+}
+
+/// The default of `--classes`.
+const CLASSES: u32 = 10;
 
 /// What `--row-type` offers.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

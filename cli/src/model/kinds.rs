@@ -3,17 +3,25 @@
 use crate::model::shape::Shape;
 use gannet::Schema;
 use gannet::train::models::{
-    DeepFm, Factorization, FactorizationMachine, Linear, Model, ModelSettings, Softmax,
+    DeepFm, Factorization, FactorizationMachine, FieldAwareMachine, Linear, Model, ModelSettings, NumberLoss,
+    Objective, Softmax,
 };
 
 /// A model of this shape. `None` when no such model has the name.
 pub fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     let Shape { model, classes, factors, hidden, .. } = shape;
+    let fields = shape.fields.len().max(1);
+    let task = |own: Objective| shape.loss.map_or(own, |loss| loss.0);
+    let click = task(Objective::Click);
     Some(match model.as_str() {
-        "linear" => Box::new(Linear::new(settings)),
+        "linear" => {
+            let task = task(Objective::Number(NumberLoss::Squared));
+            Box::new(Linear::new(settings).with_objective(task))
+        }
         "softmax" => Box::new(Softmax::new(settings, *classes)),
-        "fm" => Box::new(FactorizationMachine::new(settings, *factors)),
-        "deepfm" => Box::new(DeepFm::new(settings, *factors, hidden)),
+        "fm" => Box::new(FactorizationMachine::new(settings, *factors).with_objective(click)),
+        "ffm" => Box::new(FieldAwareMachine::new(settings, fields, *factors).with_objective(click)),
+        "deepfm" => Box::new(DeepFm::new(settings, fields, *factors, hidden).with_objective(click)),
         "mf" => Box::new(Factorization::new(settings, *factors)),
         _ => return None,
     })

@@ -2,26 +2,25 @@
 
 use crate::failure::Failure;
 use crate::flags::{InputArgs, ModelArgs, ModelName};
+use crate::model::optimizer::spelt;
 use gannet::train::Labels;
+use gannet::train::models::Objective;
 
-/// The kind of a model's labels. For click models it is `clicks`.
-pub fn labels(args: &ModelArgs, input: &InputArgs, clicks: Labels) -> Result<Labels, Failure> {
-    let labels = match args.model {
-        ModelName::Lr | ModelName::Fm | ModelName::Deepfm => return Ok(clicks),
-        ModelName::Linear | ModelName::Mf | ModelName::Lda => Labels::Numbers,
-        ModelName::Softmax => Labels::Classes(args.classes.unwrap_or(CLASSES)),
+/// The kind of a model's labels. Where they are 1 and 0 it is `of_two`.
+pub fn labels(args: &ModelArgs, input: &InputArgs, of_two: Labels) -> Result<Labels, Failure> {
+    let labels = match args.objective() {
+        Some(objective) if objective.is_of_two() => return Ok(of_two),
+        objective => objective.map_or(Labels::Numbers, Objective::labels),
     };
-    let name = format!("{:?}", args.model).to_lowercase();
     match &input.positive {
         None => Ok(labels),
         Some(_) => Err(Failure::input(format!(
-            "--positive: for models of two classes (lr, fm, deepfm); the labels of --model {name} are numbers"
+            "--positive: for models of two classes (lr; fm, ffm and deepfm with --loss logistic or hinge); the labels \
+             of --model {} are numbers here",
+            spelt(&args.model)
         ))),
     }
 }
-
-/// The default of `--classes`.
-pub const CLASSES: u32 = 10;
 
 /// The default learning rate of AdaGrad for a model.
 pub fn rate(model: ModelName) -> f32 {

@@ -16,6 +16,19 @@ pub const CROSSES: &str = "crosses";
 
 pub const LETTER_CROSSES: &str = "letter-crosses";
 
+/// The ids of the fields for which the model has vectors, with commas between them.
+pub const FIELDS: &str = "fields";
+
+/// The note [`FIELDS`] of these fields.
+pub fn note_of_fields(ids: &[u64]) -> String {
+    ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The fields in such a note.
+pub fn fields_of_note(note: &str) -> Vec<u64> {
+    note.split(',').filter_map(|id| id.parse().ok()).collect()
+}
+
 /// Whether the values of features were normalized: on or off.
 pub const NORMALIZE: &str = "normalize";
 

@@ -1,5 +1,7 @@
 //! The structure of a model, as the notes of its folder have it.
 
+use crate::flags::LossName;
+use crate::model::notes::{FIELDS, fields_of_note, note_of_fields};
 use gannet::storage::Checkpoint;
 
 /// The structure of a model, without its tables' settings. What a model does not have is 0.
@@ -13,6 +15,10 @@ pub struct Shape {
     pub factors: usize,
     /// The number of units of each hidden layer.
     pub hidden: Vec<usize>,
+    /// The ids of the fields for which it has vectors.
+    pub fields: Vec<u64>,
+    /// What a model of one output learns; by default what its kind learns.
+    pub loss: Option<LossName>,
     /// How many trainings came before this one, each from the model of the one before (`--warm-start`).
     pub generation: u64,
 }
@@ -32,6 +38,8 @@ impl Shape {
             classes: number("classes"),
             factors: number("factors"),
             hidden: hidden.split(',').filter_map(|units| units.parse().ok()).collect(),
+            fields: checkpoint.note(FIELDS).map_or(Vec::new(), fields_of_note),
+            loss: checkpoint.note("loss").and_then(|name| name.parse().ok()),
             generation: generation(checkpoint),
         }
     }
@@ -40,18 +48,23 @@ impl Shape {
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         let hidden = || self.hidden.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let factors = ("factors", self.factors.to_string());
-        match &*self.model {
+        let mut settings = match &*self.model {
             "softmax" => vec![("classes", self.classes.to_string())],
-            "fm" | "mf" => vec![factors],
+            "fm" | "ffm" | "mf" => vec![factors],
             "deepfm" => vec![factors, ("hidden", hidden())],
             _ => Vec::new(),
-        }
+        };
+        settings.extend(self.loss.map(|loss| ("loss", loss.to_string())));
+        settings
     }
 
     /// The notes in the folder of the model.
     pub fn notes(&self) -> Vec<(&'static str, String)> {
         let mut notes = vec![("model", self.model.clone())];
         notes.extend(self.settings());
+        if !self.fields.is_empty() {
+            notes.push((FIELDS, note_of_fields(&self.fields)));
+        }
         if self.generation > 0 {
             notes.push(("generation", self.generation.to_string()));
         }

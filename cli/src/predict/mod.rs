@@ -9,7 +9,7 @@ use crate::model::saved::{SavedModel, Scorer, load_model};
 use crate::model::saves;
 use crate::predict::output::{Ended, print_quality, write as write_out};
 use crate::report::measures::measured;
-use gannet::train::models::{Forecast, Objective, forecast};
+use gannet::train::models::{Forecast, forecast};
 use gannet::train::predict;
 use std::fmt::Write as _;
 use std::io::{self};
@@ -28,7 +28,9 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
         text.clear();
         for forecast in forecasts {
             let _ = match forecast {
-                Forecast::Probability(x) | Forecast::Number(x) => writeln!(text, "{x:.6}"),
+                Forecast::Probability(x) | Forecast::Number(x) | Forecast::Margin(x) => {
+                    writeln!(text, "{x:.6}")
+                }
                 Forecast::Class(class, probability) => writeln!(text, "{class} {probability:.6}"),
             };
         }
@@ -42,7 +44,7 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
             predicted.map(|of| (of.examples, of.quality.map(measured), of.bad_lines))
         }
         Scorer::Tables(mut model, mut tables) => {
-            if model.task() != Objective::Click {
+            if !model.task().is_of_two() {
                 data.labels = model.task().labels();
             }
             forecast(&data, &mut *model, &mut tables, |forecasts| print(&mut forecasts.iter().copied()))

@@ -2,7 +2,7 @@
 
 use crate::report::numbers::Numbers;
 use gannet::train::Quality;
-use gannet::train::models::Measured;
+use gannet::train::models::{Measured, NumberLoss, Objective};
 use serde_json::Value;
 
 /// A number of a quality: its name in an object, its words, its value, and the digits behind the point in words.
@@ -20,10 +20,35 @@ fn measures(measured: &Measured) -> Vec<Measure> {
             ("accuracy", "accuracy", Some(q.accuracy), 4),
             ("normalized_entropy", "normalized entropy", q.normalized_entropy(), 4),
         ],
-        Measured::Number(q) => vec![("rmse", "RMSE", Some(q.rmse), 6), ("mae", "MAE", Some(q.mae), 6)],
+        Measured::Separation(q) => vec![
+            ("hinge_loss", loss_name(Objective::Separation), Some(q.hinge), 6),
+            ("auc", "AUC", q.auc, 5),
+            ("accuracy", "accuracy", Some(q.accuracy), 4),
+        ],
+        Measured::Number(q) => {
+            let name = match q.of {
+                NumberLoss::Squared => None,
+                NumberLoss::Poisson => Some("poisson_deviance"),
+                NumberLoss::Quantile(_) => Some("pinball_loss"),
+            };
+            let loss = name.map(|name| (name, loss_name(Objective::Number(q.of)), Some(q.loss), 6));
+            let errors = [("rmse", "RMSE", Some(q.rmse), 6), ("mae", "MAE", Some(q.mae), 6)];
+            loss.into_iter().chain(errors).collect()
+        }
         Measured::Class(q) => {
             vec![("logloss", "log loss", Some(q.log_loss), 6), ("accuracy", "accuracy", Some(q.accuracy), 4)]
         }
+    }
+}
+
+/// What reports call the loss of an objective.
+pub fn loss_name(of: Objective) -> &'static str {
+    match of {
+        Objective::Click | Objective::Class(_) => "log loss",
+        Objective::Separation => "hinge loss",
+        Objective::Number(NumberLoss::Squared) => "RMSE",
+        Objective::Number(NumberLoss::Poisson) => "Poisson deviance",
+        Objective::Number(NumberLoss::Quantile(_)) => "pinball loss",
     }
 }
 

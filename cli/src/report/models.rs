@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::report::warnings::warn_of_loss;
 use crate::train::normalize;
-use gannet::train::models::{Measured, Model};
+use gannet::train::models::{Measured, Model, NumberLoss};
 
 use gannet::train::{ColumnKeys, INTERCEPT_KEY, Normalize, Report, Tables};
 use std::collections::HashMap;
@@ -50,7 +50,9 @@ pub fn warn_of_quality(of: &Report, is_validated: bool) {
         crate::report::warnings::warn_of_passes(of.progressive.as_ref().map(Measured::loss), last);
     }
     for (which, measured) in [("progressive", &of.progressive), ("test", &of.test)] {
-        if let Some(Measured::Number(q)) = measured {
+        if let Some(Measured::Number(q)) = measured
+            && q.of == NumberLoss::Squared
+        {
             // While the model learns the mean, its error is about the deviation of the labels.
             let price = if which == "test" { 0.0 } else { q.deviation };
             warn_of_loss((which, "RMSE"), (q.rmse, q.deviation), price, columns);

@@ -2,6 +2,7 @@
 
 use crate::flags::{JobArgs, JobName};
 use crate::log;
+use crate::report::measures::loss_name;
 use crate::report::words::counted;
 use gannet::train::Progress;
 use gannet::train::models::Objective;
@@ -49,10 +50,7 @@ impl ProgressDisplay {
 
     /// Shows the progress of a training of another model.
     pub fn update_model(&mut self, p: &Progress, epochs: u32, task: Objective) {
-        let name = match task {
-            Objective::Click | Objective::Class(_) => "log loss",
-            Objective::Number => "RMSE",
-        };
+        let name = loss_name(task);
         let Progress { examples, steps, bytes_read, bytes_total, loss, .. } = *p;
         self.update(p, epochs, (name, ""), |epoch, examples_per_second| {
             tracing::info!(

@@ -3,18 +3,18 @@
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::RunArgs;
 use crate::report::account::Account;
-use crate::runs::begin::{check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock};
+use crate::runs::begin::{RunReading, check_begin, intent, notes, print_decision, wall_clock};
 use gannet::runs::{Registry, RunAlone, RunDecision, RunId, RunSetting};
 use gannet::storage::Store;
-use gannet::train::{Data, Scale};
+use gannet::train::Data;
 
 /// The run of a process that keeps its rows in a folder.
 pub struct LocalRun {
     registry: Registry,
     id: RunId,
     decided: RunDecision,
-    /// The scaling of the numbers in the rows.
-    scale: Option<Scale>,
+    /// How the data of the rows was read.
+    reading: RunReading,
 }
 
 /// Joins the run of a folder. Without a folder no rows survive the process, so there are no runs. `again`: which data
@@ -22,7 +22,7 @@ pub struct LocalRun {
 pub fn alone(
     run: &RunArgs,
     store: &Store,
-    (settings, scale): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Scale),
+    (settings, data): (impl FnOnce() -> Result<Vec<RunSetting>, Failure>, &Data),
     (tables, again): (&[String], &str),
 ) -> Result<Option<LocalRun>, Failure> {
     check_begin(run)?;
@@ -30,7 +30,7 @@ pub fn alone(
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let (tables, name, settings) = (tables.to_vec(), run.name(), settings()?);
-    let joined = registry.join_alone(name, intent(run), settings, tables, wall_clock(), notes(scale));
+    let joined = registry.join_alone(name, intent(run), settings, tables, wall_clock(), notes(data));
     let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
     for table in &to_drop {
         let dropped = store.drop_table(table);
@@ -38,13 +38,13 @@ pub fn alone(
     }
     registry.dropped_alone(run.name(), &to_drop).map_err(system)?;
     print_decision(&id, decided, intent(run), again);
-    Ok(Some(LocalRun { registry, id, decided, scale: scale_of(&notes) }))
+    Ok(Some(LocalRun { registry, id, decided, reading: RunReading::of(&notes) }))
 }
 
 impl LocalRun {
-    /// Applies the run's scaling to the data.
-    pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
-        keep_scale(&self.id, self.scale.as_ref(), data, test);
+    /// Makes the data be read as that of the run.
+    pub fn keep_reading(&self, data: &mut Data, test: Option<&mut Data>) {
+        self.reading.keep(&self.id, data, test);
     }
 
     /// The run's id.

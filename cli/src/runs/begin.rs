@@ -2,8 +2,11 @@
 
 use crate::failure::Failure;
 use crate::flags::RunArgs;
+use crate::model::notes::{fields_of_note, note_of_fields};
+use crate::train::fields;
 use gannet::runs::{RunDecision, RunId, RunIntent};
-use gannet::train::{Data, Scale, ScaleKind};
+use gannet::train::{Data, FieldPlaces, Scale, ScaleKind};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What happens to the data when a worker with a fixed share is started again.
@@ -52,21 +55,55 @@ pub fn print_decision(id: &RunId, decided: RunDecision, want: RunIntent, again: 
     }
 }
 
-/// The notes of a run about its data: the scaling of numbers, if it depends on all of them.
-pub fn notes(scale: &Scale) -> String {
-    match scale.kind.looks_at_all() {
+/// The line of a run's notes with the fields for which its model has vectors.
+const FIELDS_LINE: &str = "fields ";
+
+/// The notes of a run about its data: the scaling of numbers, if it depends on all of them, and the fields.
+pub fn notes(data: &Data) -> String {
+    let scale = &data.scale;
+    let scaled = match scale.kind.looks_at_all() {
         true => format!("{}\n{}", scale.kind.name(), scale.lines()),
         false => String::new(),
+    };
+    match fields::of_readers(data) {
+        [] => scaled,
+        ids => format!("{FIELDS_LINE}{}\n{scaled}", note_of_fields(ids)),
     }
 }
 
-pub fn scale_of(notes: &str) -> Option<Scale> {
-    let (kind, lines) = notes.split_once('\n')?;
-    Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines))
+/// How a run reads its data, as its notes say.
+#[derive(Default)]
+pub struct RunReading {
+    /// The scaling of the numbers in its rows, if it depends on all of them.
+    scale: Option<Scale>,
+    /// The fields for which its model has vectors.
+    fields: Vec<u64>,
 }
 
-/// Applies the run's scaling to other data, because the rows were trained with numbers in that scaling.
-pub fn keep_scale(id: &RunId, run_scale: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
+impl RunReading {
+    /// What these notes say.
+    pub fn of(notes: &str) -> RunReading {
+        let (fields, rest) = match notes.strip_prefix(FIELDS_LINE).and_then(|line| line.split_once('\n')) {
+            Some((ids, rest)) => (fields_of_note(ids), rest),
+            None => (Vec::new(), notes),
+        };
+        let scale = |(kind, lines)| Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines));
+        RunReading { scale: rest.split_once('\n').and_then(scale), fields }
+    }
+
+    /// Makes other data be read as that of the run, because its rows were trained with it.
+    pub fn keep(&self, id: &RunId, data: &mut Data, mut test: Option<&mut Data>) {
+        if !self.fields.is_empty() && self.fields != fields::of_readers(data) {
+            let places = Arc::new(FieldPlaces::new(self.fields.clone()));
+            let all = std::iter::once(&mut *data).chain(test.as_deref_mut());
+            all.for_each(|data| data.fields.say(Some(places.clone())));
+        }
+        keep_scale(id, self.scale.as_ref(), data, test);
+    }
+}
+
+/// Applies the run's scaling to other data.
+fn keep_scale(id: &RunId, run_scale: Option<&Scale>, data: &mut Data, test: Option<&mut Data>) {
     let Some(run_scale) = run_scale.filter(|run_scale| **run_scale != data.scale) else { return };
     notice!(
         "gannet: run {:?}: numbers are scaled as at the start of the run (--scale {})",

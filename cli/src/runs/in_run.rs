@@ -8,11 +8,11 @@ use crate::report::account::Account;
 use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::runs::awaited_worker::AwaitedWorker;
-use crate::runs::begin::{check_begin, intent, keep_scale, notes, print_decision, scale_of, wall_clock};
+use crate::runs::begin::{RunReading, check_begin, intent, notes, print_decision, wall_clock};
 use gannet::job::JobAnswer;
 use gannet::runs::{RunClient, RunDecision, RunId, RunRequest, RunSetting};
 use gannet::table::TableId;
-use gannet::train::{Data, Scale};
+use gannet::train::Data;
 use gannet::worker::{Refusal, WorkerError};
 use gannet::{Transports, Worker};
 use std::cell::Cell;
@@ -26,8 +26,8 @@ const MESSAGE_EVERY: Duration = Duration::from_secs(5);
 /// A process in a run on servers.
 pub struct InRun {
     client: RunClient<Transports>,
-    /// The scaling of the numbers in the rows.
-    scale: Option<Scale>,
+    /// How the data of the rows was read.
+    reading: RunReading,
     rank: u32,
     hosts: Vec<String>,
     peer_timeout: Duration,
@@ -42,7 +42,7 @@ pub fn join(
     job: &JobArgs,
     is_json: bool,
     line: &mut WorkerConnection,
-    (settings, scale): (Vec<RunSetting>, &Scale),
+    (settings, data): (Vec<RunSetting>, &Data),
     tables: &[String],
     (rank, again): (u32, &str),
 ) -> Result<Option<InRun>, Failure> {
@@ -54,7 +54,7 @@ pub fn join(
         settings,
         tables: tables.to_vec(),
         at: wall_clock(),
-        notes: notes(scale),
+        notes: notes(data),
         worker_timeout: sync::timeout(&job.sync),
     };
     let joined = RunClient::join(line.net.clone(), &line.config, rank, request);
@@ -73,9 +73,9 @@ pub fn join(
     let late = client.decided() == RunDecision::Late;
     let hosts = job.worker_hosts.clone();
     let peer_timeout = Duration::from_secs_f64(job.peer_timeout);
-    let scale = scale_of(client.notes());
+    let reading = RunReading::of(client.notes());
     let (allowed, batches_before) = (run.allow_missing_workers, Cell::new(0));
-    let joined = InRun { client, scale, rank, hosts, peer_timeout, allowed, batches_before };
+    let joined = InRun { client, reading, rank, hosts, peer_timeout, allowed, batches_before };
     if late {
         joined.print_late(is_json);
         return Ok(None);
@@ -84,9 +84,9 @@ pub fn join(
 }
 
 impl InRun {
-    /// Applies the run's scaling to the data.
-    pub fn scale(&self, data: &mut Data, test: Option<&mut Data>) {
-        keep_scale(self.client.id(), self.scale.as_ref(), data, test);
+    /// Makes the data be read as that of the run.
+    pub fn keep_reading(&self, data: &mut Data, test: Option<&mut Data>) {
+        self.reading.keep(self.client.id(), data, test);
     }
 
     /// Reports that this worker has trained so many batches.

@@ -189,13 +189,13 @@ fn of_job(job: &JobArgs, output: &OutputArgs, data: &DataArgs) -> Vec<RunSetting
 
 /// The model.
 fn of_model(of: &ModelArgs) -> Vec<RunSetting> {
-    let factors = if of.model == ModelName::Mf { 40 } else { 8 };
-    let hidden: Vec<String> = of.hidden.iter().map(u32::to_string).collect();
+    let hidden: Vec<String> = of.hidden().iter().map(u32::to_string).collect();
     vec![
         RunSetting::new("--classes", of.classes.unwrap_or(10)),
-        RunSetting::new("--factors", of.factors.unwrap_or(factors)),
+        RunSetting::new("--loss", of.loss.map_or("by the model".into(), |loss| loss.to_string())),
+        RunSetting::new("--factors", of.factors()),
         RunSetting::new("--deviation", of.deviation.unwrap_or(0.05)),
-        RunSetting::new("--hidden", if hidden.is_empty() { "32,16".into() } else { hidden.join(",") }),
+        RunSetting::new("--hidden", hidden.join(",")),
         RunSetting::new("--seed", of.seed.unwrap_or(1)),
         RunSetting::new("--topics", of.topics.unwrap_or(20)),
         RunSetting::new("--document-prior", of.document_prior.unwrap_or(0.1)),

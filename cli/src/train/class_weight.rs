@@ -1,16 +1,17 @@
 //! `--class-weight`: how often the examples of each class count in the training.
 
 use crate::failure::Failure;
-use crate::flags::{ClassWeight, ModelName, TrainArgs};
+use crate::flags::{ClassWeight, TrainArgs};
+use gannet::train::models::Objective;
 use gannet::train::{ClassWeights, Options, Reader};
 
 /// Weighs the training data as the flag says. Test data is not weighed.
 pub fn weigh(args: &TrainArgs, options: &mut Options) -> Result<(), Failure> {
     let Some(flag) = args.data.class_weight else { return Ok(()) };
-    if !matches!(args.model.model, ModelName::Lr | ModelName::Fm | ModelName::Deepfm) {
+    if !args.model.objective().is_some_and(Objective::is_of_two) {
         return Err(Failure::input(
-            "--class-weight: the labels of this model are not 1 and 0; it works with --model lr, fm and deepfm. Weigh \
-             examples with --importance",
+            "--class-weight: the labels of this model are not 1 and 0; it works with --model lr, fm, ffm and deepfm. \
+             Weigh examples with --importance",
         ));
     }
     options.data.class_weights = Some(match flag {

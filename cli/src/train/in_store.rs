@@ -29,9 +29,9 @@ pub fn train_in_store<T: Trained>(
     metrics.add_store(&store);
     let settings = || -> Result<_, Failure> { Ok(settings(&local_files(&options.data.files)?, &options)) };
     let all = normalize::with_table(tables.0);
-    let run = alone::alone(&job.run, &store, (settings, &options.data.scale), (&all, tables.1))?;
+    let run = alone::alone(&job.run, &store, (settings, &options.data), (&all, tables.1))?;
     if let Some(run) = &run {
-        run.scale(&mut options.data, options.test.as_mut());
+        run.keep_reading(&mut options.data, options.test.as_mut());
         normalize::keep_in_store(&options.data.normalize, &store, run.id(), tables.0[0])?;
     }
     let account = run.as_ref().map(LocalRun::account).unwrap_or_default();

@@ -5,6 +5,7 @@ pub mod class_weight;
 pub mod column_types;
 pub mod ending;
 pub mod feed;
+pub mod fields;
 pub mod follow;
 pub mod in_store;
 pub mod input_check;

@@ -9,6 +9,7 @@ use crate::model::warm_source::{WarmSource, open_warm_source};
 use crate::report::words::first_few;
 use gannet::runs::RunId;
 use gannet::storage::{Checkpoint, CheckpointWriter, Store};
+use gannet::train::models::Objective;
 use gannet::train::{
     AgreedNormalization, BackendError, ColumnKeys, Data, NormAtServers, NormInStore, Normalization,
     Normalize, Reader, SurveyQuestions, lbfgs, norm_table, normalization_of,
@@ -57,7 +58,7 @@ fn spelt(model: ModelName) -> String {
 /// time is chance, which has no place in a deterministic job.
 fn starts_at_odds(args: &TrainArgs) -> bool {
     let data = &args.data;
-    let is_of_clicks = matches!(args.model.model, ModelName::Lr | ModelName::Fm | ModelName::Deepfm);
+    let is_of_clicks = args.model.objective() == Some(Objective::Click);
     let is_wanted = data.intercept_start == StartName::Odds && !data.no_intercept;
     let is_sure =
         || input::data(&data.files, &data.input, true).is_ok_and(|data| data.must_be_files("").is_ok());

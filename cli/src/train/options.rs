@@ -6,7 +6,7 @@ use crate::input;
 use crate::job::sync;
 use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
-use crate::train::{cache, class_weight, input_check, normalize};
+use crate::train::{cache, class_weight, fields, input_check, normalize};
 use gannet::Schema;
 use gannet::train::{Options, PushContent, Share};
 use std::path::Path;
@@ -37,15 +37,19 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
         options.validation = Some(input::data(&from.validate, &from.input, !from.no_intercept)?);
     }
     options.normalize(&normalize::of_training(args)?);
+    let has_data = !from.files.is_empty();
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
     let looks = with_test || input::scale(&from.input).is_some() || from.follow.grows();
-    if !from.files.is_empty() && looks {
+    if has_data && looks {
         let tells = with_test && job.task_index == 0 && args.output.tells();
         let warm = args.lbfgs.warm_start.as_deref();
         input_check::look(from, warm, &mut options.data, options.test.as_mut(), tells)?;
         if let Some(validation) = &mut options.validation {
             input_check::look_at_held_out(&options.data, validation)?;
         }
+    }
+    if has_data {
+        fields::find(args, &mut options)?;
     }
     let in_splits = job.tasks.tasks == TasksName::On || job.data_server.feed.is_some();
     let read_once = args.model.model == ModelName::Lda;

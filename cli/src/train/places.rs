@@ -112,7 +112,7 @@ const PLACES: &[FlagPlace] = &[
     // Models.
     (&["--damping"], |p| !p.is_lr(), "works only with --model lr"),
     (&["--row-type"], |p| matches!(p.model(), ModelName::Lr | ModelName::Linear), "with --model lr and linear a row \
-        has one weight, so nothing would be saved (softmax, fm, deepfm and mf have more)"),
+        has one weight, so nothing would be saved (softmax, fm, ffm, deepfm and mf have more)"),
     (&["--wire", "--row-type"], |p| p.is_lda(),
         "the counts of words of --model lda are added up, and must stay exact"),
     (&["--warm-start"], |p| p.is_lda(),
@@ -200,10 +200,12 @@ const OF_SERVERS: &[&str] = &[
 /// The settings of a model.
 fn of_model(model: ModelName) -> Vec<&'static str> {
     match model {
-        ModelName::Lr | ModelName::Linear => vec![],
+        ModelName::Lr => vec![],
+        ModelName::Linear => vec!["--loss"],
         ModelName::Softmax => vec!["--classes"],
-        ModelName::Fm | ModelName::Mf => vec!["--factors", "--deviation", "--seed"],
-        ModelName::Deepfm => vec!["--factors", "--deviation", "--hidden", "--seed"],
+        ModelName::Mf => vec!["--factors", "--deviation", "--seed"],
+        ModelName::Fm | ModelName::Ffm => vec!["--loss", "--factors", "--deviation", "--seed"],
+        ModelName::Deepfm => vec!["--loss", "--factors", "--deviation", "--hidden", "--seed"],
         ModelName::Lda => vec!["--topics", "--document-prior", "--word-prior", "--vocabulary", "--seed"],
     }
 }

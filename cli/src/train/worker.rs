@@ -60,6 +60,12 @@ pub trait Learner {
     /// The schemas of the tables at the servers.
     fn schemas(&self) -> Vec<Schema>;
 
+    /// Takes the fields that the readers of the run's data say.
+    fn take_fields(&mut self, data: &Data) -> Result<(), Failure> {
+        let _ = data;
+        Ok(())
+    }
+
     /// Opens the tables. In a `run` without a scheduler this worker has a fixed share of the data.
     fn open(
         &self,
@@ -145,14 +151,16 @@ impl<'a> JobWorker<'a> {
             None => connection::line(job, Some(&self.metrics))?,
         };
         self.incarnation = line.config.incarnation;
-        let (settings, schemas) = (self.settings(client.as_ref(), L::LEARNS_BATCHES)?, learner.schemas());
-        let names: Vec<&str> = schemas.iter().map(|schema| schema.name.as_str()).collect();
-        let of_run = (settings.clone(), &self.options.data.scale);
+        let (settings, planned) = (self.settings(client.as_ref(), L::LEARNS_BATCHES)?, learner.schemas());
+        let names: Vec<&str> = planned.iter().map(|schema| schema.name.as_str()).collect();
+        let of_run = (settings.clone(), &self.options.data);
         let all = normalize::with_table(&names);
         let joined =
             in_run::join(job, args.output.json, &mut line, of_run, &all, (job.task_index, self.again()))?;
         let Some(run) = joined else { return Ok(()) };
-        run.scale(&mut self.options.data, self.held_out.as_mut());
+        run.keep_reading(&mut self.options.data, self.held_out.as_mut());
+        learner.take_fields(&self.options.data)?;
+        let schemas = learner.schemas();
         // The worker joins the job before it connects: a second process with this index is refused before it can
         // replace the first one at the servers.
         let of_job = (job, &args.data, &self.metrics);
@@ -177,7 +185,7 @@ impl<'a> JobWorker<'a> {
         }
         let saver = CheckpointSaver::start(
             job,
-            &args.data,
+            (&args.data, &self.options.data),
             &line,
             if L::BATCHES_PUSH_TO_ALL { &names } else { &[] },
         )?;

@@ -142,7 +142,7 @@ impl Dedup {
         self.seen.clear();
         self.seen.resize(self.unique.len(), (u32::MAX, 0));
         let before = local.len();
-        let mut out = 0;
+        let (mut out, has_fields) = (0, !block.fields.is_empty());
         for i in 0..block.len() {
             let range = block.range(i);
             block.offsets[i] = out as u32;
@@ -156,6 +156,9 @@ impl Dedup {
                 local[out] = local[j];
                 block.keys[out] = block.keys[j];
                 block.values[out] = block.values[j];
+                if has_fields {
+                    block.fields[out] = block.fields[j];
+                }
                 out += 1;
             }
         }
@@ -163,6 +166,7 @@ impl Dedup {
         block.offsets[examples] = out as u32;
         block.keys.truncate(out);
         block.values.truncate(out);
+        block.fields.truncate(out);
         local.truncate(out);
         before - out
     }
@@ -209,6 +213,7 @@ mod tests {
             for &(key, value) in example {
                 block.keys.push(key);
                 block.values.push(f32::from(value));
+                block.fields.push(key + 100);
             }
             block.end(1.0);
         }
@@ -226,6 +231,7 @@ mod tests {
                 let merged = dedup.run(&mut block, &mut keys, &mut starts, &mut local);
                 prop_assert_eq!(local.len() + merged, examples.iter().map(Vec::len).sum::<usize>());
                 prop_assert_eq!((local.len(), local.len()), (block.keys.len(), block.values.len()));
+                prop_assert_eq!(block.fields.len(), block.keys.len());
                 let set: HashSet<u64> = examples.iter().flatten().map(|f| f.0).collect();
                 prop_assert_eq!(keys.iter().copied().collect::<HashSet<_>>(), set.clone());
                 prop_assert_eq!(keys.len(), set.len());
@@ -242,6 +248,7 @@ mod tests {
                     for j in range {
                         prop_assert_eq!(keys[local[j] as usize], block.keys[j]);
                         prop_assert_eq!(block.values[j], want[&block.keys[j]]);
+                        prop_assert_eq!(block.fields[j], block.keys[j] + 100);
                     }
                 }
                 for key in 0..60 {

@@ -3,41 +3,117 @@
 use crate::learn::metrics::{Metrics, Quality, log_loss, sigmoid};
 use crate::read::formats::labels::Labels;
 
-/// What a model predicts.
+/// What a model predicts, and how far off a prediction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// Whether a label is 1. One output, the margin; the loss is log loss.
     Click,
-    /// A number. One output; the loss is half the square of the error.
-    Number,
+    /// Whether a label is 1. One output, the margin, whose sign decides; the loss is the hinge loss
+    /// `max(0, 1 - s margin)`, where s is 1 for label 1 and -1 for label 0.
+    Separation,
+    /// A number. One output.
+    Number(NumberLoss),
     /// One of so many classes. One output for each class, the logits. The loss is the cross-entropy of their softmax.
     Class(usize),
+}
+
+/// The loss of a predicted number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberLoss {
+    /// Half the square of the error.
+    Squared,
+    /// Half the deviance of a Poisson distribution, whose mean is the exponential of the output. For counts.
+    Poisson,
+    /// The pinball loss of Koenker and Bassett ("Regression quantiles", 1978). The prediction is this quantile of the
+    /// labels, in millionths: 900,000 is the value that nine labels of ten do not exceed.
+    Quantile(u32),
+}
+
+impl NumberLoss {
+    /// The share of labels below the predicted quantile.
+    fn share(millionths: u32) -> f64 {
+        f64::from(millionths) / 1e6
+    }
+
+    /// The predicted number.
+    fn prediction(self, output: f32) -> f32 {
+        if self == NumberLoss::Poisson { output.exp() } else { output }
+    }
+
+    /// The derivative of the loss by the output.
+    fn error(self, output: f32, label: f32) -> f32 {
+        match self {
+            NumberLoss::Squared | NumberLoss::Poisson => self.prediction(output) - label,
+            // An output that is not finite has a derivative that is not.
+            NumberLoss::Quantile(of) => {
+                (f64::from(u8::from(output > label)) - NumberLoss::share(of)) as f32 + output * 0.0
+            }
+        }
+    }
+
+    fn loss(self, output: f32, label: f32) -> f64 {
+        match self {
+            NumberLoss::Squared => f64::from(output - label).powi(2) / 2.0,
+            NumberLoss::Poisson => {
+                // In logarithms, so that a prediction that rounds to 0 has a finite loss.
+                let (y, margin) = (f64::from(label), f64::from(output));
+                let entropy = if y > 0.0 { y * (y.ln() - margin) } else { 0.0 };
+                entropy - y + margin.exp()
+            }
+            NumberLoss::Quantile(of) => {
+                let (share, under) = (NumberLoss::share(of), f64::from(label - output));
+                (share * under).max((share - 1.0) * under)
+            }
+        }
+    }
+
+    /// The mean loss as reports show it: the root of the mean squared error, the mean deviance, the mean pinball loss.
+    fn shown(self, mean: f64) -> f64 {
+        match self {
+            NumberLoss::Squared => (2.0 * mean).sqrt(),
+            NumberLoss::Poisson => 2.0 * mean,
+            NumberLoss::Quantile(_) => mean,
+        }
+    }
+}
+
+/// 1 for label 1, and -1 for label 0.
+fn side(label: f32) -> f32 {
+    if label > 0.0 { 1.0 } else { -1.0 }
 }
 
 impl Objective {
     /// The number of outputs of an example.
     pub fn outputs(self) -> usize {
-        match self {
-            Objective::Click | Objective::Number => 1,
-            Objective::Class(classes) => classes,
-        }
+        if let Objective::Class(classes) = self { classes } else { 1 }
+    }
+
+    /// Whether labels are 1 and 0.
+    pub fn is_of_two(self) -> bool {
+        matches!(self, Objective::Click | Objective::Separation)
     }
 
     /// The kind of labels.
     pub fn labels(self) -> Labels {
         match self {
-            Objective::Click => Labels::Signs,
-            Objective::Number => Labels::Numbers,
+            Objective::Click | Objective::Separation => Labels::Signs,
+            Objective::Number(NumberLoss::Poisson) => Labels::Counts,
+            Objective::Number(_) => Labels::Numbers,
             Objective::Class(classes) => Labels::Classes(classes as u32),
         }
     }
 
-    /// Replaces the outputs by the derivatives of the example's loss. For all three losses they are prediction minus
-    /// label.
+    /// Replaces the outputs by the derivatives of the example's loss. For log loss, squared loss, deviance and
+    /// cross-entropy they are prediction minus label.
     pub fn errors(self, outputs: &mut [f32], label: f32) {
         match self {
             Objective::Click => outputs[0] = sigmoid(outputs[0]) - label,
-            Objective::Number => outputs[0] -= label,
+            Objective::Separation => {
+                let side = side(label);
+                // A margin that is not finite has a derivative that is not.
+                outputs[0] = if side * outputs[0] < 1.0 { -side } else { outputs[0] * 0.0 };
+            }
+            Objective::Number(loss) => outputs[0] = loss.error(outputs[0], label),
             Objective::Class(_) => {
                 softmax(outputs);
                 outputs[label as usize] -= 1.0;
@@ -45,22 +121,29 @@ impl Objective {
         }
     }
 
-    /// The mean loss as reports show it: the root of the mean squared error where numbers are predicted.
+    /// The mean loss as reports show it: the root of the mean squared error where numbers are predicted by least
+    /// squares, and the deviance where they are counts.
     pub fn mean(self, loss: f64) -> f64 {
-        if self == Objective::Number { (2.0 * loss).sqrt() } else { loss }
+        if let Objective::Number(of) = self { of.shown(loss) } else { loss }
     }
 
     /// The loss of an example, in nats where the outputs are probabilities.
     pub fn loss(self, outputs: &[f32], label: f32) -> f64 {
         match self {
             Objective::Click => log_loss(outputs[0], label),
-            Objective::Number => f64::from(outputs[0] - label).powi(2) / 2.0,
+            Objective::Separation => f64::from(1.0 - side(label) * outputs[0]).max(0.0),
+            Objective::Number(loss) => loss.loss(outputs[0], label),
             Objective::Class(_) => {
                 let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let sum: f64 = outputs.iter().map(|&o| f64::from(o - most).exp()).sum();
                 sum.ln() - f64::from(outputs[label as usize] - most)
             }
         }
+    }
+
+    /// The number that an output predicts: a count for [`NumberLoss::Poisson`], else the output.
+    pub fn number(self, output: f32) -> f32 {
+        if let Objective::Number(loss) = self { loss.prediction(output) } else { output }
     }
 }
 
@@ -84,6 +167,10 @@ pub(crate) fn highest(outputs: &[f32]) -> usize {
 pub struct Estimated {
     /// Examples with a label.
     pub examples: u64,
+    /// The kind of loss.
+    pub of: NumberLoss,
+    /// The mean of that loss: the root of the mean squared error, the mean deviance, or the mean pinball loss.
+    pub loss: f64,
     /// Root of the mean squared error.
     pub rmse: f64,
     /// Mean absolute error.
@@ -103,11 +190,26 @@ pub struct Classified {
     pub accuracy: f64,
 }
 
+/// The quality of margins whose sign predicts the label. Means weigh examples by their importance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Separated {
+    /// Examples with a label.
+    pub examples: u64,
+    /// Mean hinge loss.
+    pub hinge: f64,
+    /// Area under the ROC curve. `None` when all labels are the same.
+    pub auc: Option<f64>,
+    /// Share of examples whose margin has the sign of the label.
+    pub accuracy: f64,
+}
+
 /// The quality of predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measured {
     /// Of click predictions.
     Click(Box<Quality>),
+    /// Of margins.
+    Separation(Separated),
     /// Of predicted numbers.
     Number(Estimated),
     /// Of predicted classes.
@@ -123,11 +225,12 @@ impl Measured {
         }
     }
 
-    /// The measure that training makes small: log loss, or the root of the mean squared error.
+    /// The measure that training makes small, as reports show it.
     pub fn loss(&self) -> f64 {
         match self {
             Measured::Click(q) => q.log_loss,
-            Measured::Number(q) => q.rmse,
+            Measured::Separation(q) => q.hinge,
+            Measured::Number(q) => q.loss,
             Measured::Class(q) => q.log_loss,
         }
     }
@@ -141,6 +244,7 @@ pub struct Measures {
     mass: f64,
     loss: f64,
     absolute: f64,
+    squares: f64,
     right: f64,
     /// The labels' mean so far, and the sum of their squared distances from it.
     labels: (f64, f64),
@@ -151,9 +255,9 @@ impl Measures {
     /// for training.
     pub fn new(task: Objective, exact: bool) -> Measures {
         let metrics = if exact { Metrics::exact } else { Metrics::streaming };
-        let clicks = (task == Objective::Click).then(metrics);
-        let (mass, loss, absolute, right, labels) = (0.0, 0.0, 0.0, 0.0, (0.0, 0.0));
-        Measures { task, clicks, examples: 0, mass, loss, absolute, right, labels }
+        let clicks = task.is_of_two().then(metrics);
+        let (mass, loss, absolute, squares, right, labels) = (0.0, 0.0, 0.0, 0.0, 0.0, (0.0, 0.0));
+        Measures { task, clicks, examples: 0, mass, loss, absolute, squares, right, labels }
     }
 
     /// [`add`](Self::add), and then [`Objective::errors`]: both need the exponentials of the outputs.
@@ -192,16 +296,23 @@ impl Measures {
         self.examples += 1;
         if let Some(clicks) = &mut self.clicks {
             clicks.add(outputs[0], label, importance);
-            (self.mass, self.loss) = clicks.sums();
-            return;
+            if self.task == Objective::Click {
+                (self.mass, self.loss) = clicks.sums();
+                return;
+            }
         }
         let mass = f64::from(importance);
         self.mass += mass;
         self.loss += mass * self.task.loss(outputs, label);
         match self.task {
             Objective::Click => {}
-            Objective::Number => {
-                self.absolute += mass * f64::from((outputs[0] - label).abs());
+            Objective::Separation => {
+                self.right += if (outputs[0] > 0.0) == (label > 0.0) { mass } else { 0.0 }
+            }
+            Objective::Number(_) => {
+                let error = f64::from(self.task.number(outputs[0]) - label);
+                self.absolute += mass * error.abs();
+                self.squares += mass * error * error;
                 let (label, (mean, squares)) = (f64::from(label), self.labels);
                 let next = if self.mass > 0.0 { mean + (label - mean) * mass / self.mass } else { mean };
                 self.labels = (next, squares + mass * (label - mean) * (label - next));
@@ -222,7 +333,7 @@ impl Measures {
 
     /// All measures. `None` when the importance of all examples sums to 0.
     pub fn measured(&mut self) -> Option<Measured> {
-        let Measures { examples, mass, absolute, right, .. } = *self;
+        let Measures { examples, mass, absolute, squares, right, .. } = *self;
         if mass <= 0.0 {
             return None;
         }
@@ -231,9 +342,21 @@ impl Measures {
             Objective::Click => {
                 self.clicks.as_mut()?.quality().map(|quality| Measured::Click(Box::new(quality)))
             }
-            Objective::Number => {
+            Objective::Separation => {
+                let auc = self.clicks.as_mut()?.quality().and_then(|quality| quality.auc);
+                Some(Measured::Separation(Separated { examples, hinge: loss, auc, accuracy: right / mass }))
+            }
+            Objective::Number(of) => {
+                let rmse = if of == NumberLoss::Squared { loss } else { (squares / mass).sqrt() };
                 let deviation = (self.labels.1 / mass).sqrt();
-                Some(Measured::Number(Estimated { examples, rmse: loss, mae: absolute / mass, deviation }))
+                Some(Measured::Number(Estimated {
+                    examples,
+                    of,
+                    loss,
+                    rmse,
+                    mae: absolute / mass,
+                    deviation,
+                }))
             }
             Objective::Class(_) => {
                 Some(Measured::Class(Classified { examples, log_loss: loss, accuracy: right / mass }))

@@ -1,11 +1,13 @@
-//! A deep click model in the manner of DeepFM (Guo et al., "DeepFM: a factorization-machine based neural network for
-//! CTR prediction", 2017). The margin is that of a factorization machine plus the output of a small network, and both
-//! read the same factors. The network's input is the sum of v_i x_i: as many numbers as factors, for any number of
-//! features. (DeepFM has a vector a field, and needs to know the fields.) Each layer is a table: row u has the
-//! weights of unit u and its bias, in two segments. Hidden units are rectified. A unit adds its inputs as [`dot`] says.
+//! DeepFM (Guo et al., "DeepFM: a factorization-machine based neural network for CTR prediction", 2017). The margin is
+//! that of a factorization machine plus the output of a network, and both read the same factors. The network reads a
+//! vector for each field: the sum of v_i x_i over the features of the field. A feature of a field that the model does
+//! not know has no part in the network. Of data without fields all features are of one.
+//!
+//! Each layer is a table: row u has the weights of unit u and its bias, in two segments. Hidden units are rectified. A
+//! unit adds its inputs as [`dot`] says.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
-use super::fm::FactorizationMachine;
+use super::fm::{FACTORS, FactorizationMachine};
 use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use crate::backend::error::BackendError;
@@ -21,6 +23,7 @@ const BIAS: usize = 1;
 pub struct DeepFm {
     settings: ModelSettings,
     machine: FactorizationMachine,
+    factors: usize,
     /// The number of inputs of each layer, and at the end 1, the output.
     widths: Vec<usize>,
     /// The values that each layer reads, of the latest example.
@@ -30,13 +33,38 @@ pub struct DeepFm {
 }
 
 impl DeepFm {
-    /// A model with so many factors a feature, and hidden layers of so many units.
-    pub fn new(settings: ModelSettings, factors: usize, hidden: &[usize]) -> DeepFm {
-        let widths: Vec<usize> = [factors].iter().chain(hidden).chain(&[1]).copied().collect();
+    /// A model of data with so many fields, with so many factors a feature and hidden layers of so many units.
+    ///
+    /// # Panics
+    /// Without a field.
+    pub fn new(settings: ModelSettings, fields: usize, factors: usize, hidden: &[usize]) -> DeepFm {
+        assert!(fields > 0, "data without fields has one that holds all features");
+        let widths: Vec<usize> = [fields * factors].iter().chain(hidden).chain(&[1]).copied().collect();
         let values: Vec<Vec<f32>> = widths.iter().map(|&width| vec![0.0; width]).collect();
         let errors = values.clone();
         let machine = FactorizationMachine::new(settings, factors);
-        DeepFm { settings, machine, widths, values, errors }
+        DeepFm { settings, machine, factors, widths, values, errors }
+    }
+
+    /// The model with another objective, of one output.
+    pub fn with_objective(self, task: Objective) -> DeepFm {
+        DeepFm { machine: self.machine.with_objective(task), ..self }
+    }
+
+    /// Sums the vectors of each field.
+    #[inline(always)]
+    fn pool<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, example: Example<'_>, rows: &R) {
+        let input = &mut self.values[0];
+        if input.len() == self.factors {
+            return input.copy_from_slice(&self.machine.sums);
+        }
+        input.fill(0.0);
+        for (i, (at, x, _)) in example.features().enumerate() {
+            if let Some(field) = example.field(i) {
+                let vector = &mut input[field * self.factors..][..self.factors];
+                add_scaled(isa, x, rows.weights(at, FACTORS), vector);
+            }
+        }
     }
 
     /// The network's output for the current values of its first layer.
@@ -90,7 +118,7 @@ impl Model for DeepFm {
     }
 
     fn task(&self) -> Objective {
-        Objective::Click
+        Model::task(&self.machine)
     }
 
     fn sparse(&self) -> Schema {
@@ -127,7 +155,7 @@ impl Model for DeepFm {
 
 impl Passes for DeepFm {
     fn task(&self) -> Objective {
-        Objective::Click
+        Model::task(&self.machine)
     }
 
     fn lane_dim(&self) -> usize {
@@ -144,7 +172,7 @@ impl Passes for DeepFm {
         outputs: &mut [f32],
     ) {
         let margin = self.machine.margin(isa, example, sparse);
-        self.values[0].copy_from_slice(&self.machine.sums);
+        self.pool(isa, example, sparse);
         outputs[0] = margin + self.network(isa, layers);
     }
 
@@ -158,6 +186,11 @@ impl Passes for DeepFm {
         layers: &mut [R],
     ) {
         self.back(isa, errors[0], layers);
-        self.machine.descend(example, errors[0], &self.errors[0], sparse);
+        let (by_input, factors) = (&self.errors[0], self.factors);
+        let by_vector = |i: usize| {
+            let field = if by_input.len() == factors { Some(0) } else { example.field(i) };
+            field.map(|field| &by_input[field * factors..][..factors])
+        };
+        self.machine.descend(example, errors[0], by_vector, sparse);
     }
 }

@@ -14,27 +14,28 @@ use gannet_core::Schema;
 use gannet_optim::{GradientLanes, Isa, sum};
 
 /// The segments of a row.
-const WEIGHT: usize = 0;
-const FACTORS: usize = 1;
+pub(super) const WEIGHT: usize = 0;
+pub(super) const FACTORS: usize = 1;
 
 /// A factorization machine.
 pub struct FactorizationMachine {
     settings: ModelSettings,
+    task: Objective,
     factors: usize,
     /// The sum of v_i x_i of the latest example.
     pub(super) sums: Vec<f32>,
     /// For each factor f, the square of its sum minus the sum of (v_if x_i)^2.
     pairs: Vec<f32>,
-    /// Zeros: in this model nothing but the margin depends on the sums.
+    /// Zeros: in this model nothing but the margin depends on the factors.
     none: Vec<f32>,
 }
 
-/// The gradient of a feature's factors: x (error (sums - v x) + by_sums) + l2 v.
+/// The gradient of a feature's factors: x (error (sums - v x) + by_vector) + l2 v.
 struct FactorGradient<'a> {
     x: f32,
     error: f32,
     sums: &'a [f32],
-    by_sums: &'a [f32],
+    by_vector: &'a [f32],
     l2: f32,
 }
 
@@ -42,8 +43,8 @@ impl<I: Isa> GradientLanes<I> for FactorGradient<'_> {
     #[inline(always)]
     fn lanes(&self, isa: I, at: usize, n: usize, v: I::Lanes) -> I::Lanes {
         let (x, error) = (isa.splat(self.x), isa.splat(self.error));
-        let (sums, by_sums) = (isa.load(&self.sums[at..][..n]), isa.load(&self.by_sums[at..][..n]));
-        x * (error * (sums - v * x) + by_sums) + isa.splat(self.l2) * v
+        let (sums, by_vector) = (isa.load(&self.sums[at..][..n]), isa.load(&self.by_vector[at..][..n]));
+        x * (error * (sums - v * x) + by_vector) + isa.splat(self.l2) * v
     }
 }
 
@@ -51,7 +52,13 @@ impl FactorizationMachine {
     /// A machine with so many factors a feature.
     pub fn new(settings: ModelSettings, factors: usize) -> FactorizationMachine {
         let zeros = vec![0.0; factors];
-        FactorizationMachine { settings, factors, sums: zeros.clone(), pairs: zeros.clone(), none: zeros }
+        let (task, pairs, none) = (Objective::Click, zeros.clone(), zeros.clone());
+        FactorizationMachine { settings, task, factors, sums: zeros, pairs, none }
+    }
+
+    /// The machine with another objective, of one output.
+    pub fn with_objective(self, task: Objective) -> FactorizationMachine {
+        FactorizationMachine { task, ..self }
     }
 
     /// The schema of a table of such rows.
@@ -104,21 +111,22 @@ impl FactorizationMachine {
         isa.store(sums * sums - squares, &mut self.pairs[from..][..n]);
     }
 
-    /// Descends. The derivative by w_i is error * x_i, and by v_i it is error * x_i * (sums - v_i x_i). `by_sums` is
-    /// the derivative by the sums of what else depends on them.
+    /// Descends. The derivative by w_i is error * x_i, and by v_i it is error * x_i * (sums - v_i x_i). `by_vector` says
+    /// for the feature with this index in the example the derivative by v_i x_i of what else depends on it.
     #[inline(always)]
-    pub(super) fn descend<I: Isa, R: LearnedRows<I>>(
-        &self,
+    pub(super) fn descend<'v, I: Isa, R: LearnedRows<I>>(
+        &'v self,
         example: Example<'_>,
         error: f32,
-        by_sums: &[f32],
+        by_vector: impl Fn(usize) -> Option<&'v [f32]>,
         rows: &mut R,
     ) {
-        for (at, x, intercept) in example.features() {
+        for (i, (at, x, intercept)) in example.features().enumerate() {
             let l2 = if intercept { 0.0 } else { self.settings.l2 };
             rows.step(at, WEIGHT, error * x + l2 * rows.weights(at, WEIGHT)[0]);
             if !intercept {
-                rows.descend(at, FACTORS, &FactorGradient { x, error, sums: &self.sums, by_sums, l2 });
+                let by_vector = by_vector(i).unwrap_or(&self.none);
+                rows.descend(at, FACTORS, &FactorGradient { x, error, sums: &self.sums, by_vector, l2 });
             }
         }
     }
@@ -130,7 +138,7 @@ impl Model for FactorizationMachine {
     }
 
     fn task(&self) -> Objective {
-        Objective::Click
+        self.task
     }
 
     fn sparse(&self) -> Schema {
@@ -148,7 +156,7 @@ impl Model for FactorizationMachine {
 
 impl Passes for FactorizationMachine {
     fn task(&self) -> Objective {
-        Objective::Click
+        self.task
     }
 
     fn lane_dim(&self) -> usize {
@@ -176,6 +184,6 @@ impl Passes for FactorizationMachine {
         rows: &mut R,
         _: &mut [R],
     ) {
-        self.descend(example, errors[0], &self.none, rows);
+        self.descend(example, errors[0], |_| None, rows);
     }
 }

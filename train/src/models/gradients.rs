@@ -32,6 +32,13 @@ fn batch_of(keys: &[u64], places: &[u32], values: &[f32], label: f32) -> Batch {
     batch
 }
 
+/// The batch with the places of fields: none for the intercept, and two features of field 1.
+fn with_fields(mut batch: Batch) -> Batch {
+    let field = |&key: &u64| if key == INTERCEPT_KEY { NO_FIELD } else { [0, 1, 2, 1][key as usize % 4] };
+    batch.block.fields = batch.block.keys.iter().map(field).collect();
+    batch
+}
+
 /// Compares at random rows of three features and the intercept.
 fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Result<(), TestCaseError> {
     let mut state = seed;
@@ -54,7 +61,7 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
     if model.name() == "mf" {
         x.fill(1.0);
     }
-    let batch = batch_of(&keys, &places[..=features], &x, label);
+    let batch = with_fields(batch_of(&keys, &places[..=features], &x, label));
     prop_assert_eq!(model.check(Example::of(&batch, 0)), Ok(()));
     let mut not_finite = 0;
     let step = BatchStep { batch: &batch, rows: &mut rows, measures: None, not_finite: &mut not_finite };
@@ -96,7 +103,19 @@ proptest! {
         compare(&mut Softmax::new(SETTINGS, 5), values, (seed % 5) as f32, seed)?;
         compare(&mut FactorizationMachine::new(SETTINGS, 4), values, click, seed)?;
         compare(&mut Factorization::new(SETTINGS, 4), values, label, seed)?;
-        compare(&mut DeepFm::new(SETTINGS, 4, &[5, 3]), values, click, seed)?;
+        compare(&mut DeepFm::new(SETTINGS, 1, 4, &[5, 3]), values, click, seed)?;
+        compare(&mut DeepFm::new(SETTINGS, 3, 4, &[5, 3]), values, click, seed)?;
+        compare(&mut FieldAwareMachine::new(SETTINGS, 3, 4), values, click, seed)?;
+        for loss in [NumberLoss::Squared, NumberLoss::Poisson, NumberLoss::Quantile(800_000)] {
+            let (of, label) = (Objective::Number(loss), label.abs());
+            compare(&mut Linear::new(SETTINGS).with_objective(of), values, label, seed)?;
+            compare(&mut FactorizationMachine::new(SETTINGS, 4).with_objective(of), values, label, seed)?;
+            compare(&mut DeepFm::new(SETTINGS, 3, 4, &[5]).with_objective(of), values, label, seed)?;
+            compare(&mut FieldAwareMachine::new(SETTINGS, 3, 4).with_objective(of), values, label, seed)?;
+        }
+        let of = Objective::Separation;
+        compare(&mut Linear::new(SETTINGS).with_objective(of), values, click, seed)?;
+        compare(&mut FactorizationMachine::new(SETTINGS, 4).with_objective(of), values, click, seed)?;
     }
 }
 
@@ -105,7 +124,7 @@ fn a_factorization_needs_a_pair() {
     let model = Factorization::new(SETTINGS, 2);
     let check = |keys: &[u64], values: &[f32]| {
         let places: Vec<u32> = (0..keys.len() as u32).collect();
-        model.check(Example { keys, places: &places, values })
+        model.check(Example { keys, places: &places, values, fields: &[] })
     };
     assert!(check(&[1, 2], &[1.0, 1.0]).is_ok() && check(&[INTERCEPT_KEY, 1, 2], &[1.0; 3]).is_ok());
     for (keys, values) in [(&[1u64][..], &[1.0f32][..]), (&[1, 2, 3], &[1.0; 3]), (&[1, 2], &[1.0, 2.0])] {
@@ -117,7 +136,7 @@ fn a_factorization_needs_a_pair() {
 fn compare_instruction_sets<M: Model + Passes>(new: impl Fn() -> M, settings: ModelSettings, keys: &[u64]) {
     let places: Vec<u32> = (0..keys.len() as u32).collect();
     let values: Vec<f32> = keys.iter().map(|&key| if key > 2 { 0.7 } else { 1.0 }).collect();
-    let batch = batch_of(keys, &places, &values, 1.0);
+    let batch = with_fields(batch_of(keys, &places, &values, 1.0));
     let learned = |cpu: Cpu, replayed: bool| {
         let mut model = new();
         let tables = std::iter::once((model.sparse(), keys.len() as u64)).chain(model.dense());
@@ -161,7 +180,9 @@ fn every_instruction_set_learns_the_same_bits() {
             let s = ModelSettings { rule, seed: dim as u64, l2: 0.01, ..SETTINGS };
             compare_instruction_sets(|| Softmax::new(s, dim + 1), s, &keys);
             compare_instruction_sets(|| FactorizationMachine::new(s, dim), s, &keys);
-            compare_instruction_sets(|| DeepFm::new(s, dim, &[dim + 2, 9]), s, &keys);
+            compare_instruction_sets(|| DeepFm::new(s, 1, dim, &[dim + 2, 9]), s, &keys);
+            compare_instruction_sets(|| DeepFm::new(s, 3, dim, &[dim + 2, 9]), s, &keys);
+            compare_instruction_sets(|| FieldAwareMachine::new(s, 3, dim), s, &keys);
             compare_instruction_sets(|| Factorization::new(s, dim), s, &keys[..3]);
             compare_instruction_sets(|| Linear::new(s), s, &keys);
         }

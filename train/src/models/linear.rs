@@ -1,22 +1,29 @@
-//! Linear regression by least squares: y = w . x, with the intercept among the features. A row is one weight.
+//! A linear model: the output is w . x, with the intercept among the features. A row is one weight. By default it is a
+//! regression by least squares.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
 use super::learned_rows::LearnedRows;
-use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use super::{BatchRows, Example, Model, ModelSettings, NumberLoss, Objective};
 use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use gannet_core::Schema;
 use gannet_optim::Isa;
 
-/// Linear regression.
+/// A linear model.
 pub struct Linear {
     settings: ModelSettings,
+    task: Objective,
 }
 
 impl Linear {
-    /// A model with these settings.
+    /// Linear regression with these settings.
     pub fn new(settings: ModelSettings) -> Linear {
-        Linear { settings }
+        Linear { settings, task: Objective::Number(NumberLoss::Squared) }
+    }
+
+    /// The model with another objective, of one output.
+    pub fn with_objective(self, task: Objective) -> Linear {
+        Linear { task, ..self }
     }
 }
 
@@ -26,7 +33,7 @@ impl Model for Linear {
     }
 
     fn task(&self) -> Objective {
-        Objective::Number
+        self.task
     }
 
     fn sparse(&self) -> Schema {
@@ -44,7 +51,7 @@ impl Model for Linear {
 
 impl Passes for Linear {
     fn task(&self) -> Objective {
-        Objective::Number
+        self.task
     }
 
     fn lane_dim(&self) -> usize {

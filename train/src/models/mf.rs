@@ -4,7 +4,7 @@
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
 use super::learned_rows::{LearnedRows, ScaledVector};
-use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use super::{BatchRows, Example, Model, ModelSettings, NumberLoss, Objective};
 use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use gannet_core::Schema;
@@ -57,7 +57,7 @@ impl Model for Factorization {
     }
 
     fn task(&self) -> Objective {
-        Objective::Number
+        Objective::Number(NumberLoss::Squared)
     }
 
     fn sparse(&self) -> Schema {
@@ -87,7 +87,7 @@ impl Model for Factorization {
 
 impl Passes for Factorization {
     fn task(&self) -> Objective {
-        Objective::Number
+        Objective::Number(NumberLoss::Squared)
     }
 
     fn lane_dim(&self) -> usize {

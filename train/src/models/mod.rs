@@ -5,6 +5,7 @@
 
 mod batch_learner;
 mod deepfm;
+mod ffm;
 mod fit;
 mod fm;
 mod gamma;
@@ -16,9 +17,12 @@ mod rows;
 mod score;
 mod softmax;
 
-pub use crate::learn::measures::{Classified, Estimated, Measured, Measures, Objective};
+pub use crate::learn::measures::{
+    Classified, Estimated, Measured, Measures, NumberLoss, Objective, Separated,
+};
 pub use batch_learner::BatchStep;
 pub use deepfm::DeepFm;
+pub use ffm::FieldAwareMachine;
 pub use fit::{FitWatch, fit, fit_watched, push_of, sizes};
 pub use fm::FactorizationMachine;
 pub use lda::{Lda, Sampled, Sampling, Topics};
@@ -31,6 +35,7 @@ pub use softmax::Softmax;
 use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use crate::read::block::INTERCEPT_KEY;
+use crate::read::fields::field_places::NO_FIELD;
 use gannet_core::{Admission, Init, RowType, Schema, SchemaError, Segment};
 use gannet_optim::{GradientTransform, Rule};
 
@@ -44,6 +49,8 @@ pub struct Example<'a> {
     pub places: &'a [u32],
     /// Their values.
     pub values: &'a [f32],
+    /// The [places](crate::FieldPlaces) of their fields. Empty: the data says none.
+    pub fields: &'a [u64],
 }
 
 impl<'a> Example<'a> {
@@ -55,7 +62,14 @@ impl<'a> Example<'a> {
     pub fn of(batch: &'a Batch, i: usize) -> Example<'a> {
         let range = batch.block.range(i);
         let (keys, values) = (&batch.block.keys[range.clone()], &batch.block.values[range.clone()]);
-        Example { keys, places: &batch.local[range], values }
+        let fields = batch.block.fields.get(range.clone()).unwrap_or_default();
+        Example { keys, places: &batch.local[range], values, fields }
+    }
+
+    /// The place of the field of its feature with this index. `None`: the model does not know the field.
+    #[inline(always)]
+    pub(crate) fn field(self, i: usize) -> Option<usize> {
+        self.fields.get(i).filter(|&&place| place != NO_FIELD).map(|&place| place as usize)
     }
 
     /// Its features: the index of the row, the value, and whether it is the intercept.

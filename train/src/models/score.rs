@@ -19,6 +19,8 @@ pub enum Forecast {
     Probability(f32),
     /// A number.
     Number(f32),
+    /// A margin, above 0 where label 1 is predicted.
+    Margin(f32),
     /// The likeliest class, and its probability.
     Class(usize, f32),
 }
@@ -27,7 +29,8 @@ impl Forecast {
     fn of(task: Objective, outputs: &mut [f32]) -> Forecast {
         match task {
             Objective::Click => Forecast::Probability(sigmoid(outputs[0])),
-            Objective::Number => Forecast::Number(outputs[0]),
+            Objective::Separation => Forecast::Margin(outputs[0]),
+            Objective::Number(_) => Forecast::Number(task.number(outputs[0])),
             Objective::Class(_) => {
                 let class = highest(outputs);
                 softmax(outputs);

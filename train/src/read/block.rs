@@ -24,8 +24,8 @@ pub struct Block {
     /// The base of each example, finite: its margin without features (vw's base, the offset of a generalized linear
     /// model). Empty when each is 0.
     pub bases: Vec<f32>,
-    /// The field of each feature, the key of its name; 0 for the intercept. Empty unless
-    /// [`FieldUse`](crate::FieldUse) asks for fields.
+    /// The field of each feature: the key of its name, and 0 for the intercept. Where [`FieldUse`](crate::FieldUse) has
+    /// places it is the place, or [`NO_FIELD`](crate::NO_FIELD). Empty unless that asks for fields.
     pub fields: Vec<u64>,
     /// Whether an example may have a key twice.
     pub(crate) may_repeat: bool,

@@ -6,7 +6,7 @@ use crate::read::cache::packed_block::BlockEnd;
 use crate::read::error::ReadError;
 use crate::read::normalization::{Normalization, Normalize, SurveyQuestions};
 use crate::read::size_survey::survey;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// Blocks that were read ahead, and how the reading of them ended.
@@ -70,6 +70,17 @@ impl FirstExamples {
             }
         }
         Ok((ones, others))
+    }
+
+    /// The ids of their fields, each once; the intercept has none.
+    ///
+    /// # Errors
+    /// The reading ended with one.
+    pub fn fields(self) -> Result<Vec<u64>, ReadError> {
+        self.over.unwrap_or(Ok(()))?;
+        let all: HashSet<u64> =
+            self.blocks.iter().flat_map(|(block, _)| block.fields.iter().copied()).collect();
+        Ok(all.into_iter().filter(|&id| id != 0).collect())
     }
 
     /// Settles the normalization by these examples, unless there are none.

@@ -11,6 +11,8 @@ use crate::read::cache::pass::CacheUse;
 use crate::read::class_weights::ClassWeights;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
+use crate::read::fields::example_fields::FieldUse;
+use crate::read::fields::field_places::FieldPlaces;
 use crate::read::first_examples::FirstExamples;
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
@@ -23,6 +25,7 @@ use crate::read::splits::split_file::SplitFiles;
 #[cfg(feature = "parquet")]
 use crate::read::tables::table_blocks::{self, TableBlocks};
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What data that is not in files is called where a format is expected.
@@ -37,6 +40,7 @@ pub struct Reader {
     /// The cache of this pass. While it is read, `blocks` has read nothing yet.
     cache: Option<CacheUse>,
     normalize: Normalize,
+    fields: Option<Arc<FieldPlaces>>,
     class_weights: Option<ClassWeights>,
     /// How long the first examples may take to come.
     survey_patience: Duration,
@@ -63,8 +67,9 @@ impl Reader {
             (ReadPosition::default(), BadLines::default(), data.normalize.clone());
         let comes_once = normalize.is_to_survey() && data.must_be_files("").is_err();
         let survey_patience = if comes_once { SURVEY_PATIENCE } else { Duration::MAX };
-        let class_weights = data.class_weights;
-        Reader { blocks, position, bad, cache: None, normalize, class_weights, survey_patience, first: None }
+        let (class_weights, fields) = (data.class_weights, data.fields.places.clone());
+        let (cache, first) = (None, None);
+        Reader { blocks, position, bad, cache, normalize, fields, class_weights, survey_patience, first }
     }
 
     fn of_lines(data: &Data, lines: LineBlocks) -> Reader {
@@ -251,6 +256,9 @@ impl Reader {
         if let Some(known) = self.normalize.known() {
             known.apply(block);
         }
+        if let Some(fields) = &self.fields {
+            fields.apply(block);
+        }
         Ok(more)
     }
 
@@ -274,6 +282,19 @@ impl Reader {
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
         let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
         first.labels()
+    }
+
+    /// The ids of the fields in the first examples of this data, each once.
+    ///
+    /// # Errors
+    /// As for [`survey`](Self::survey); libsvm has no fields.
+    pub fn first_fields(data: &Data) -> Result<Vec<u64>, ReadError> {
+        let fields = FieldUse { in_blocks: true, places: None, ..data.fields.clone() };
+        let plain =
+            Data { normalize: Normalize::off(), class_weights: None, cache: None, fields, ..data.clone() };
+        let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
+        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
+        first.fields()
     }
 
     fn next_weighted(&mut self, block: &mut Block) -> Result<bool, ReadError> {

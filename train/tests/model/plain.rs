@@ -219,6 +219,12 @@ pub enum Role {
     Both,
 }
 
+/// Whether a numeric column holds no number here.
+fn is_missing(text: &[u8]) -> bool {
+    let words = ["", "NA", "NaN", "nan", "-nan", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None"];
+    words.iter().any(|word| word.as_bytes() == text)
+}
+
 pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
     if matches!(line, b"" | b"\r") {
         return None;
@@ -237,7 +243,7 @@ pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
                     label = sign(trimmed)?;
                 }
                 Role::Categorical => features.push((keys.categorical(field), 1.0)),
-                Role::Numeric if matches!(trimmed, b"" | b"NA") => features.push((keys.missing(), 1.0)),
+                Role::Numeric if is_missing(trimmed) => features.push((keys.missing(), 1.0)),
                 Role::Numeric => features.push((keys.numeric(), number(trimmed)?)),
                 Role::Both => {
                     let text = String::from_utf8_lossy(field);
@@ -246,7 +252,7 @@ pub fn csv(line: &[u8], delimiter: u8, columns: &[(&str, Role)]) -> Line {
                     let one = value.filter(|_| text.contains(['.', 'e', 'E'])).map(|value| value.to_string());
                     let category = one.as_deref().map_or(&field[..], str::as_bytes);
                     features.push((keys.categorical(category), 1.0));
-                    let of = if matches!(trimmed, b"" | b"NA") { Err(()) } else { number(trimmed) };
+                    let of = if is_missing(trimmed) { Err(()) } else { number(trimmed) };
                     features.push(of.map_or((keys.missing(), 1.0), |number| (keys.numeric(), number)));
                 }
             }

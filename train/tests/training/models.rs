@@ -172,7 +172,7 @@ fn factors_learn_what_pairs_say() {
     let plain = train(&options, &mut plain, &AtomicBool::new(false), &mut |_| {}).unwrap().test.unwrap();
     assert!(plain.loss() > 0.68, "{plain:?}");
     let machine = FactorizationMachine::new(settings(ADAGRAD), 4);
-    let deep = DeepFm::new(settings(ADAGRAD), 4, &[8, 4]);
+    let deep = DeepFm::new(settings(ADAGRAD), 1, 4, &[8, 4]);
     for mut model in [Box::new(machine) as Box<dyn Model>, Box::new(deep)] {
         let fitted = run(&options, &mut *model, &mut local());
         assert!(fitted.test.as_ref().unwrap().loss() < 0.1, "{} {fitted:?}", model.name());
@@ -233,7 +233,7 @@ fn servers_learn_what_one_process_learns() {
     let adam = Rule::Adam(Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 });
     let models = |s: ModelSettings| -> [Box<dyn Model>; 4] {
         let (linear, softmax) = (Linear::new(s), Softmax::new(s, 2));
-        let (machine, deep) = (FactorizationMachine::new(s, 3), DeepFm::new(s, 3, &[4]));
+        let (machine, deep) = (FactorizationMachine::new(s, 3), DeepFm::new(s, 1, 3, &[4]));
         [Box::new(linear), Box::new(softmax), Box::new(machine), Box::new(deep)]
     };
     for (rule, push) in [(ADAGRAD, PushContent::Replay), (adam, PushContent::Gradient)] {
@@ -300,7 +300,7 @@ fn flat_tables_learn_the_same(options: &Options, model: &mut dyn Model, want: &R
 fn workers_keep_step_over_all_tables_of_a_model() {
     let folder = tempfile::tempdir().unwrap();
     let data = agreeing(&folder, "train.svm", 3_200, 1);
-    let deep = || DeepFm::new(settings(ADAGRAD), 3, &[6, 4]);
+    let deep = || DeepFm::new(settings(ADAGRAD), 1, 3, &[6, 4]);
     let options =
         Options { batch: 40, push: Some(PushContent::Gradient), ..options(&data, Labels::Signs, 2) };
     let together = SyncMode::Bsp(StepReduce { aggregate: 2, merge: Merge::Sum });

@@ -68,7 +68,7 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
     let tables = normalize::with_table(&[&schema.name]);
-    let of_data = (settings, &options.data.scale);
+    let of_data = (settings, &options.data);
     let joined =
         in_run::join(job, args.output.json, &mut of_run, of_data, &tables, (gannet::runs::CLIENT, ""))?;
     let Some(run) = joined else { return Ok(()) };

@@ -12,6 +12,7 @@ use crate::report::models;
 use crate::report::progress::ProgressDisplay;
 use crate::report::warnings::{warn_of_bad_lines, warn_of_crosses};
 use crate::train::ending::{Results, Validated};
+use crate::train::fields::warn_of_strangers;
 use crate::train::tasks::InJob;
 use crate::train::validation::{ModelInTraining, Validator};
 use gannet::train::models::{Measured, Model, fit_watched, score};
@@ -51,6 +52,7 @@ pub fn learn<T: Tables>(
     training.finish(&fitted, options.epochs);
     warn_of_bad_lines(&fitted.bad_lines);
     warn_of_crosses(options);
+    warn_of_strangers(&options.data);
     Ok(fitted)
 }
 

@@ -2,27 +2,66 @@
 
 use crate::failure::Failure;
 use crate::flags::model::RowTypeArgs;
-use crate::flags::{AdmissionArgs, JobArgs, ModelArgs, ModelName, OptimizerArgs, OptimizerName, SyncArgs};
+use crate::flags::{AdmissionArgs, JobArgs, ModelArgs, OptimizerArgs, OptimizerName, SyncArgs};
 use crate::job::sync;
 use crate::model::kinds::{build, schemas_of};
-use crate::model::labels::{CLASSES, rate};
-use crate::model::optimizer::{RuleChoice, rule_choice};
+use crate::model::labels::rate;
+use crate::model::optimizer::{RuleChoice, rule_choice, spelt};
 use crate::model::shape::Shape;
 use crate::model::{row_type, warm_start};
+use crate::train::fields;
 use gannet::Transports;
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
-use gannet::train::models::{Model, ModelSettings};
-use gannet::train::{Options, PushContent, Reduce, RemoteTables};
+use gannet::train::limits::FIELD_FACTORS_MAX;
+use gannet::train::models::{Model, ModelSettings, Objective};
+use gannet::train::{Data, Options, PushContent, Reduce, RemoteTables};
 use std::path::Path;
 
-/// The model that the flags choose.
+/// A model that is to be trained.
+pub struct PlannedModel {
+    pub model: Box<dyn Model>,
+    pub shape: Shape,
+    settings: ModelSettings,
+}
+
+impl PlannedModel {
+    /// Gives the model the fields that the readers of its data say.
+    pub fn take_fields(&mut self, data: &Data) -> Result<(), Failure> {
+        let fields = fields::of_readers(data);
+        if self.shape.fields != fields {
+            self.shape.fields = fields.to_vec();
+            self.model = built(&self.shape, self.settings)?;
+        }
+        Ok(())
+    }
+}
+
+/// Builds a model, and checks that its tables can be.
+fn built(shape: &Shape, settings: ModelSettings) -> Result<Box<dyn Model>, Failure> {
+    let (fields, width) = (shape.fields.len(), shape.fields.len() * shape.factors);
+    if width > FIELD_FACTORS_MAX {
+        return Err(Failure::input(format!(
+            "--model {}: {fields} fields of {} factors are {width} numbers, and a row has at most {}: choose fewer \
+             --factors, or leave columns out (--ignore)",
+            shape.model, shape.factors, FIELD_FACTORS_MAX
+        )));
+    }
+    let model =
+        build(shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
+    for schema in schemas_of(&*model) {
+        schema.check().map_err(|e| Failure::input(e.to_string()))?;
+    }
+    Ok(model)
+}
+
+/// The model that the flags choose, for data that is read as `data` says.
 pub fn model(
     of: &ModelArgs,
     optimizer: &OptimizerArgs,
     (row_type, admission): (RowTypeArgs, &AdmissionArgs),
     warm: Option<&Path>,
-    sync: &SyncArgs,
-) -> Result<(Box<dyn Model>, Shape), Failure> {
+    (sync, data): (&SyncArgs, &Data),
+) -> Result<PlannedModel, Failure> {
     if let Some(x) = of.deviation.filter(|x| !(x.is_finite() && *x >= 0.0)) {
         return Err(Failure::input(format!("--deviation {x}: a finite number from 0 is needed")));
     }
@@ -37,26 +76,26 @@ pub fn model(
         deviation: of.deviation.unwrap_or(0.05),
         l2,
     };
-    let default_factors = if of.model == ModelName::Mf { 40 } else { 8 };
-    let hidden = if of.hidden.is_empty() { &[32, 16][..] } else { &of.hidden };
+    let classes = match of.objective() {
+        Some(Objective::Class(classes)) => classes,
+        _ => 0,
+    };
     let shape = Shape {
-        model: format!("{:?}", of.model).to_lowercase(),
-        classes: of.classes.unwrap_or(CLASSES) as usize,
-        factors: of.factors.unwrap_or(default_factors) as usize,
-        hidden: hidden.iter().map(|&units| units as usize).collect(),
+        model: spelt(&of.model),
+        classes,
+        factors: of.factors() as usize,
+        hidden: of.hidden().iter().map(|&units| units as usize).collect(),
+        fields: fields::of_readers(data).to_vec(),
+        loss: of.loss,
         generation: warm_start::next_generation(warm),
     };
-    let model =
-        build(&shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
+    let model = built(&shape, settings)?;
     let name = row_type.name();
     settings
         .check_row_type(&model.sparse())
         .map_err(|e| Failure::input(format!("--row-type {name}: {e}")))?;
     row_type::tell_of_gradients(row_type, optimizer, sync, &rule);
-    for schema in schemas_of(&*model) {
-        schema.check().map_err(|e| Failure::input(e.to_string()))?;
-    }
-    Ok((model, shape))
+    Ok(PlannedModel { model, shape, settings })
 }
 
 /// Finds errors before the training that would otherwise stop it at the end.

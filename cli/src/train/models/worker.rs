@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::job::{check, sync, wire};
 use crate::model::kinds::schemas_of;
-use crate::model::shape::Shape;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::warnings::warn_of_no_positive;
@@ -12,14 +11,14 @@ use crate::runs::fixed_share;
 use crate::runs::in_run::InRun;
 use crate::train::ending::Validated;
 use crate::train::models::learn::{finish, learn};
-use crate::train::models::plan::{keep_step, membership, model, preflight};
+use crate::train::models::plan::{PlannedModel, keep_step, membership, model, preflight};
 use crate::train::models::topics::{documents, topic_model};
 use crate::train::options::options;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::table::TableId;
-use gannet::train::models::{Model, push_of, score, sizes};
+use gannet::train::models::{push_of, score, sizes};
 use gannet::train::{Data, PushContent, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
@@ -40,24 +39,24 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
         return JobWorker::new(args, options, sync, is_chief)?.run(topics, None);
     }
     let (rows, warm) = ((args.row_type, &args.admission), args.lbfgs.warm_start.as_deref());
-    let (model, shape) = model(&args.model, &args.optimizer, rows, warm, &job.sync)?;
     let mut options = options(args, share(job), may_test(job, is_chief))?;
+    let planned = model(&args.model, &args.optimizer, rows, warm, (&job.sync, &options.data))?;
+    let model = &*planned.model;
     options.push = options.push.or(sync::push_of_many(job));
-    let push = push_of(&options, &*model)?;
+    let push = push_of(&options, model)?;
     options.push = Some(push);
     let wire = wire::of_training(job, push)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let sync = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
     if is_chief {
-        preflight(out, &options, &*model)?;
+        preflight(out, &options, model)?;
     }
-    JobWorker::new(args, options, sync, is_chief)?.run(ModelLearner { model, shape, wire }, None)
+    JobWorker::new(args, options, sync, is_chief)?.run(ModelLearner { planned, wire }, None)
 }
 
 /// Learns a model of tables.
 struct ModelLearner {
-    model: Box<dyn Model>,
-    shape: Shape,
+    planned: PlannedModel,
     wire: WireType,
 }
 
@@ -67,7 +66,11 @@ impl Learner for ModelLearner {
     type Trained = Report;
 
     fn schemas(&self) -> Vec<Schema> {
-        schemas_of(&*self.model)
+        schemas_of(&*self.planned.model)
+    }
+
+    fn take_fields(&mut self, data: &Data) -> Result<(), Failure> {
+        self.planned.take_fields(data)
     }
 
     fn open(
@@ -101,11 +104,11 @@ impl Learner for ModelLearner {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
         let count_batches = |batches| run.trained(batches);
         let mut validator =
-            Validator::new(own.results(), own.held_out.as_ref(), self.model.task(), &is_chief)
+            Validator::new(own.results(), own.held_out.as_ref(), self.planned.model.task(), &is_chief)
                 .on_step(&count_batches);
         let of = (own.display(), &own.metrics, in_job);
-        let model: &mut dyn Model = &mut *self.model;
-        let trained = learn(&own.options, (model, &self.shape), tables, &own.stop, of, &mut validator)?;
+        let PlannedModel { model, shape, .. } = &mut self.planned;
+        let trained = learn(&own.options, (&mut **model, shape), tables, &own.stop, of, &mut validator)?;
         Ok((trained, validator.validated()))
     }
 
@@ -124,7 +127,7 @@ impl Learner for ModelLearner {
         trained: &mut Report,
         test: Option<Data>,
     ) -> Result<(), Failure> {
-        let model = &mut *self.model;
+        let model = &mut *self.planned.model;
         trained.test = test_at_end(test.as_ref(), &mut trained.stopped, |data| score(data, model, tables))?;
         (trained.rows, trained.bytes) = sizes(model, tables)?;
         Ok(())
@@ -137,7 +140,7 @@ impl Learner for ModelLearner {
         (trained, account): (&mut Report, &Account),
         validated: Validated,
     ) -> Result<(), Failure> {
-        let (results, model) = (own.results(), &*self.model);
+        let (results, model) = (own.results(), &*self.planned.model);
         if !own.is_chief {
             warn_of_no_positive(trained.examples);
             results.report(
@@ -147,6 +150,6 @@ impl Learner for ModelLearner {
             );
             return Ok(());
         }
-        finish(results, &self.shape, model, tables, (trained, account), validated)
+        finish(results, &self.planned.shape, model, tables, (trained, account), validated)
     }
 }

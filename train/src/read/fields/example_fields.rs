@@ -5,6 +5,7 @@ use crate::read::block::Block;
 use crate::read::error::{ReadError, few};
 use crate::read::fields::crosses::Crosses;
 use crate::read::fields::field::{FieldId, FieldRun};
+use crate::read::fields::field_places::FieldPlaces;
 use crate::read::fields::made_crosses::{MadeCrosses, OwnCrosses};
 use crate::read::formats::columns::Columns;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub struct FieldUse {
     pub crosses: Arc<Crosses>,
     /// Whether blocks say the [field](crate::Block::fields) of each feature.
     pub in_blocks: bool,
+    /// The places of fields, which readers say in blocks instead of their ids.
+    pub places: Option<Arc<FieldPlaces>>,
     /// Which crosses have made a feature, of all passes over the data.
     pub made: Arc<MadeCrosses>,
 }
@@ -24,6 +27,11 @@ impl FieldUse {
     /// A use of crosses alone.
     pub fn of(crosses: Crosses) -> FieldUse {
         FieldUse { crosses: Arc::new(crosses), ..FieldUse::default() }
+    }
+
+    /// Whether readers say the fields of features in blocks, and as what: by their places if they are given.
+    pub fn say(&mut self, places: Option<Arc<FieldPlaces>>) {
+        (self.in_blocks, self.places) = (places.is_some(), places);
     }
 
     /// Which crosses have made no feature, as flags name them, and in how many examples. `None`: each has made one, or

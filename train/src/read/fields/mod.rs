@@ -3,4 +3,5 @@
 pub(crate) mod crosses;
 pub(crate) mod example_fields;
 pub(crate) mod field;
+pub(crate) mod field_places;
 pub(crate) mod made_crosses;

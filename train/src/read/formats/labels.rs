@@ -16,6 +16,8 @@ pub enum Labels {
     Two(TwoLabels),
     /// Any finite number.
     Numbers,
+    /// A finite number from 0.
+    Counts,
     /// A class: a whole number from 0 to one below this.
     Classes(u32),
 }
@@ -150,6 +152,11 @@ impl Labels {
             Labels::Two(two) => two.parse(text),
             Labels::Numbers => {
                 parse_float(text).map_err(|_| unless_missing(text, "expected a finite number as the label"))
+            }
+            Labels::Counts => {
+                let count = parse_float(text).ok().filter(|&count| count >= 0.0);
+                let expected = "expected a number from 0 as the label (--loss poisson learns counts)";
+                count.ok_or_else(|| unless_missing(text, expected))
             }
             Labels::Classes(classes) => {
                 let class = parse_float(text).ok();
@@ -293,6 +300,7 @@ mod tests {
         for (labels, bad) in [
             (signs, &["", "2", "x", "-0", "-0.0", "nan", "0.5"][..]),
             (numbers, &["", "x", "inf", "nan", "1e99", "1 2"]),
+            (Labels::Counts, &["", "-1", "-0.5", "nan", "inf", "x"]),
             (classes, &["", "10", "-1", "1.5", "x", "nan"]),
         ] {
             bad.iter().for_each(|t| assert!(labels.parse(t.as_bytes()).is_err(), "{labels:?} {t}"));

@@ -1,0 +1,225 @@
+//! A field-aware factorization machine (Juan, Zhuang, Chin, Lin, "Field-aware factorization machines for CTR
+//! prediction", 2016). A feature has a vector for each field. The margin is sum w_i x_i + the sum over pairs of
+//! (v_i,f(j) . v_j,f(i)) x_i x_j, where f(i) is the field of feature i. A feature of a field that the model does not
+//! know has a weight only, as the intercept has.
+//!
+//! Pairs are not looked at one by one. Let S(a, b) be the sum of v_i,b x_i over the features i of field a. Then the
+//! second sum is half of the sum of S(a, b) . S(b, a) over all a and b, minus half of the sum of |v_i,f(i) x_i|^2. So
+//! an example costs as many products as its features have factors. The derivative by v_i,b is x_i S(b, a), where a is
+//! the field of i; for b = a it is x_i (S(a, a) - v_i,a x_i).
+
+use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::fm::{FACTORS, WEIGHT};
+use super::learned_rows::LearnedRows;
+use super::{BatchRows, Example, Model, ModelSettings, Objective};
+use crate::backend::error::BackendError;
+use crate::batch::Batch;
+use gannet_core::Schema;
+use gannet_optim::{GradientLanes, Isa, add_scaled, dot};
+
+/// A field-aware factorization machine.
+pub struct FieldAwareMachine {
+    settings: ModelSettings,
+    task: Objective,
+    fields: usize,
+    /// Factors of a feature for one field.
+    factors: usize,
+    /// S(a, b) of the latest example, a row a field; only the rows of its fields are current.
+    sums: Vec<f32>,
+    /// The same, the other way round: in row a, S(b, a). It has zeros for fields that the example lacks. On the
+    /// diagonal it has zeros where the field has one feature, which makes no pair.
+    across: Vec<f32>,
+    /// The fields of the latest example, and how many features of each it has.
+    present: Vec<usize>,
+    counts: Vec<u32>,
+    /// For each factor of a feature the L2 coefficient: that of the settings for the fields of the example, else 0.
+    l2: Vec<f32>,
+    /// The row of `across` for one feature.
+    others: Vec<f32>,
+}
+
+/// The gradient of a feature's factors: error x others + l2 v.
+struct FieldGradient<'a> {
+    error: f32,
+    others: &'a [f32],
+    l2: &'a [f32],
+}
+
+impl<I: Isa> GradientLanes<I> for FieldGradient<'_> {
+    #[inline(always)]
+    fn lanes(&self, isa: I, at: usize, n: usize, v: I::Lanes) -> I::Lanes {
+        isa.splat(self.error) * isa.load(&self.others[at..][..n]) + isa.load(&self.l2[at..][..n]) * v
+    }
+}
+
+impl FieldAwareMachine {
+    /// A machine for data with so many fields, with so many factors of a feature for each field.
+    ///
+    /// # Panics
+    /// Without a field.
+    pub fn new(settings: ModelSettings, fields: usize, factors: usize) -> FieldAwareMachine {
+        assert!(fields > 0, "a field-aware machine needs fields");
+        let (row, table) = (vec![0.0; fields * factors], vec![0.0; fields * fields * factors]);
+        FieldAwareMachine {
+            settings,
+            task: Objective::Click,
+            fields,
+            factors,
+            sums: table.clone(),
+            across: table,
+            present: Vec::new(),
+            counts: vec![0; fields],
+            l2: row.clone(),
+            others: row,
+        }
+    }
+
+    /// The machine with another objective, of one output.
+    pub fn with_objective(self, task: Objective) -> FieldAwareMachine {
+        FieldAwareMachine { task, ..self }
+    }
+
+    /// The factors of a row.
+    fn width(&self) -> usize {
+        self.fields * self.factors
+    }
+
+    /// Forgets the fields of the example before.
+    fn clear(&mut self) {
+        let (width, factors) = (self.width(), self.factors);
+        for &a in &self.present {
+            for &b in &self.present {
+                self.across[a * width + b * factors..][..factors].fill(0.0);
+            }
+            self.counts[a] = 0;
+            self.l2[a * factors..][..factors].fill(0.0);
+        }
+        self.present.clear();
+    }
+
+    /// Computes the sums of the example's fields. Returns the sum of |v_i,f(i) x_i|^2 over the features of fields that
+    /// have several.
+    #[inline(always)]
+    fn sum_fields<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, example: Example<'_>, rows: &R) -> f32 {
+        let (width, factors) = (self.width(), self.factors);
+        self.clear();
+        for i in 0..example.values.len() {
+            let Some(field) = example.field(i) else { continue };
+            if self.counts[field] == 0 {
+                self.present.push(field);
+                self.sums[field * width..][..width].fill(0.0);
+                self.l2[field * factors..][..factors].fill(self.settings.l2);
+            }
+            self.counts[field] += 1;
+        }
+        let mut squares = 0.0;
+        for (i, (at, x, _)) in example.features().enumerate() {
+            let Some(field) = example.field(i) else { continue };
+            let vectors = rows.weights(at, FACTORS);
+            add_scaled(isa, x, vectors, &mut self.sums[field * width..][..width]);
+            if self.counts[field] > 1 {
+                let own = &vectors[field * factors..][..factors];
+                squares += x * x * dot(isa, own, own);
+            }
+        }
+        for &a in &self.present {
+            for &b in &self.present {
+                if a != b || self.counts[a] > 1 {
+                    let sum = &self.sums[b * width + a * factors..][..factors];
+                    self.across[a * width + b * factors..][..factors].copy_from_slice(sum);
+                }
+            }
+        }
+        squares
+    }
+
+    /// The margin of an example.
+    #[inline(always)]
+    fn margin<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, example: Example<'_>, rows: &R) -> f32 {
+        let squares = self.sum_fields(isa, example, rows);
+        let width = self.width();
+        let mut pairs = 0.0;
+        for &a in &self.present {
+            pairs += dot(isa, &self.sums[a * width..][..width], &self.across[a * width..][..width]);
+        }
+        let mut linear = 0.0;
+        for (at, x, _) in example.features() {
+            linear += rows.weights(at, WEIGHT)[0] * x;
+        }
+        linear + 0.5 * (pairs - squares)
+    }
+
+    #[inline(always)]
+    fn descend<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, example: Example<'_>, error: f32, rows: &mut R) {
+        let (width, factors) = (self.width(), self.factors);
+        for (i, (at, x, intercept)) in example.features().enumerate() {
+            let l2 = if intercept { 0.0 } else { self.settings.l2 };
+            rows.step(at, WEIGHT, error * x + l2 * rows.weights(at, WEIGHT)[0]);
+            let Some(field) = example.field(i) else { continue };
+            self.others.copy_from_slice(&self.across[field * width..][..width]);
+            if self.counts[field] > 1 {
+                let own = field * factors..(field + 1) * factors;
+                let vector = &rows.weights(at, FACTORS)[own.clone()];
+                add_scaled(isa, -x, vector, &mut self.others[own]);
+            }
+            let gradient = FieldGradient { error: error * x, others: &self.others, l2: &self.l2 };
+            rows.descend(at, FACTORS, &gradient);
+        }
+    }
+}
+
+impl Model for FieldAwareMachine {
+    fn name(&self) -> &'static str {
+        "ffm"
+    }
+
+    fn task(&self) -> Objective {
+        self.task
+    }
+
+    fn sparse(&self) -> Schema {
+        self.settings.in_row_type(self.settings.factors(Model::name(self), self.width()))
+    }
+
+    fn learn(&mut self, step: BatchStep<'_>) -> Result<(), BackendError> {
+        learn(self, step)
+    }
+
+    fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
+        score(self, batch, rows, each);
+    }
+}
+
+impl Passes for FieldAwareMachine {
+    fn task(&self) -> Objective {
+        self.task
+    }
+
+    fn lane_dim(&self) -> usize {
+        self.width()
+    }
+
+    #[inline(always)]
+    fn forward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        rows: &R,
+        _: &[R],
+        outputs: &mut [f32],
+    ) {
+        outputs[0] = self.margin(isa, example, rows);
+    }
+
+    #[inline(always)]
+    fn backward<I: Isa, R: LearnedRows<I>>(
+        &mut self,
+        isa: I,
+        example: Example<'_>,
+        errors: &[f32],
+        rows: &mut R,
+        _: &mut [R],
+    ) {
+        self.descend(isa, example, errors[0], rows);
+    }
+}
