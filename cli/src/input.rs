@@ -43,7 +43,7 @@ pub fn data(paths: &[PathBuf], args: &InputArgs, intercept: bool) -> Result<Data
     };
     let names = args.no_header.then(|| args.columns.clone());
     let csv = CsvForm { delimiter: args.delimiter, names };
-    let fields = FieldUse::of(crosses(args)?);
+    let fields = FieldUse { group: args.group.clone(), ..FieldUse::of(crosses(args)?) };
     let labels = args.positive.as_deref().map_or(Labels::Signs, |value| Labels::Two(two(value, None)));
     Ok(Data {
         labels,

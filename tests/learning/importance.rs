@@ -1,4 +1,4 @@
-//! How often examples count: `--importance`, and `--class-weight`.
+//! How often examples count: `--importance`, `--class-weight` and `--keep-negatives`.
 
 use crate::harness;
 
@@ -103,7 +103,47 @@ fn class_weights_that_mean_nothing_are_refused() {
     let train = |words: &str| format!("train {data} --ignore often {words}");
     refused(&train("--class-weight 1"), &["--class-weight", "such as 10:1"]);
     refused(&train("--class-weight 0:1"), &["above 0"]);
-    refused(&train("--class-weight 2:1 --model linear"), &["--model lr, fm and deepfm", "--importance"]);
+    refused(&train("--class-weight 2:1 --model linear"), &["--model lr, fm, ffm and deepfm", "--importance"]);
     refused(&format!("train {no_clicks} --class-weight balanced"), &["one label", "POS:NEG"]);
     refused("train - --class-weight balanced", &["comes once", "POS:NEG"]);
+}
+
+/// A tenth of the negatives is learned, and predictions are those for all of them.
+#[test]
+fn kept_negatives_leave_predictions_calibrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let rows = |seed: u32| -> String {
+        let line = |i: u32| {
+            let at = i + seed * 1_000_003;
+            let city = drawn(at + 7919) % CITIES;
+            format!("{},c{city}\n", u8::from(drawn(at) % 1_000 < 3 + 2 * city))
+        };
+        "label,city\n".to_owned() + &(0..60_000).map(line).collect::<String>()
+    };
+    let (train, test) = (write(f, "train.csv", rows(1)), write(f, "test.csv", rows(2)));
+    let number = |report: &serde_json::Value, name: &str| report[name].as_f64().unwrap();
+    for more in ["", "--model fm", "--optimizer lbfgs", "--normalize off", "--tasks"] {
+        let begin = match more {
+            "--tasks" => {
+                format!("launch --servers 1 --workers 2 -- train {train} --tasks on --task-bytes 64kB")
+            }
+            more => format!("train {train} {more}"),
+        };
+        let scored = |kept: &str| {
+            let out = f.join("model").display().to_string();
+            let report = ok(&format!("{begin} --json --out {out} {kept}")).json();
+            let scored = ok(&format!("predict --model {out} {test} --json")).json();
+            std::fs::remove_dir_all(&out).unwrap();
+            (number(&report, "examples"), scored)
+        };
+        let ((all, of_all), (few, of_few)) = (scored(""), scored(" --keep-negatives 0.1"));
+        assert!(few < all / 4.0, "{more}: {few}");
+        let calibration = number(&of_few, "calibration");
+        assert!((0.85..1.18).contains(&calibration), "{more}: {calibration}");
+        let (loss, of_all) = (number(&of_few, "logloss"), number(&of_all, "logloss"));
+        assert!(loss < of_all * 1.03, "{more}: {loss}, and {of_all} with all negatives");
+    }
+    refused(&format!("train {train} --keep-negatives 0"), &["above 0"]);
+    refused(&format!("train {train} --model linear --keep-negatives 0.5"), &["no probability"]);
 }

@@ -104,6 +104,81 @@ fn a_last_pass_that_fits_much_better_is_warned_of_unless_data_is_held_back() {
     }
 }
 
+/// A share is held out of the training, whatever the process that reads it.
+#[test]
+fn a_share_of_the_data_is_held_out_of_every_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let train = clicks(f, "train.csv", 1, 4_000);
+    let line = format!("train {train} --epochs 2 --validate 0.25 --json");
+    let report = ok(&line).json();
+    let (learned, last) = (number(&report, "examples"), &report["validations"][1]);
+    assert!((5_700.0..6_300.0).contains(&learned), "3,000 of 4,000 in each pass: {report}");
+    // Rows that hold the label alone in a column: what is held out was not learned.
+    let lines = (0..2_000).map(|i| format!("{},r{i}\n", i % 2)).collect::<String>();
+    let told = write(f, "told.csv", "label,row\n".to_owned() + &lines);
+    let out = f.join("told").display().to_string();
+    let jobs =
+        ["train", "launch --servers 1 --workers 2 -- train", "launch --workers 2 -- train --tasks off"];
+    for begin in jobs {
+        let line =
+            format!("{begin} {told} --no-intercept --normalize off --epochs 3 --validate 0.3 --out {out}");
+        ok(&line);
+        let scores = ok(&format!("predict --model {out} {told}")).out;
+        let unknown = scores.lines().filter(|line| **line == *"0.500000").count();
+        assert!((500..700).contains(&unknown), "{begin}: {unknown} of 2,000 rows were not learned");
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+    assert!(number(last, "validation_logloss") > 0.0, "{report}");
+}
+
+/// The chief validates, and the scheduler ends the job.
+#[test]
+fn a_job_ends_when_validations_get_no_better_and_keeps_the_best_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let (train, held, test) =
+        (clicks(f, "train.csv", 1, 4_000), clicks(f, "held.csv", 2, 2_000), clicks(f, "test.csv", 3, 2_000));
+    for model in ["lr", "fm --factors 4"] {
+        let out = f.join("model");
+        let line = format!(
+            "launch --servers 2 --workers 2 -- train {train} --model {model} --alpha 0.1 --epochs 40 --test {test} \
+             --tasks on --task-bytes 8kB --validate {held} --patience 2 --validate-every 6 --json --out {}",
+            out.display()
+        );
+        let job = ok(&line).json();
+        assert!(number(&job, "examples") < 80_000.0, "it ends before 40 passes: {job}");
+        let reports = job["reports"].as_array().unwrap();
+        let report = reports.iter().find(|report| report.get("best_step").is_some()).unwrap_or(&job);
+        let best = number(report, "best_validation");
+        let scored = |data: &str| {
+            number(&ok(&format!("predict --model {} {data} --json", out.display())).json(), "logloss")
+        };
+        // Other workers learn while the chief validates and saves.
+        let difference = scored(&held) - best;
+        assert!(difference.abs() < 0.004, "{model}: the saved model is the best one: {best}, {difference}");
+        assert!((scored(&test) - number(report, "test_logloss")).abs() < 1e-5, "{model}: {report}");
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+/// Clicks of users who differ in how often they click: the AUC of all says who clicks, and the GAUC what they click.
+#[test]
+fn the_auc_within_groups_leaves_out_what_says_only_the_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let line = |i: u32| format!("{},u{}\n", u8::from(i % 10 < i / 100), i / 100);
+    let data = write(f, "a.csv", "label,user\n".to_owned() + &(0..1_000).map(line).collect::<String>());
+    let out = f.join("model").display().to_string();
+    let line = format!("train {data} --epochs 5 --test {data} --group user --json --out {out}");
+    let report = ok(&line).json();
+    assert!(number(&report, "test_auc") > 0.75, "{report}");
+    assert_eq!(number(&report, "test_gauc"), 0.5, "of one user all scores are equal: {report}");
+    let scored = ok(&format!("predict --model {out} {data} --group user --json")).json();
+    assert_eq!(number(&scored, "gauc"), 0.5, "{scored}");
+    assert!(ok(&format!("predict --model {out} {data} --json")).json().get("gauc").is_none());
+}
+
 #[test]
 fn validation_is_refused_where_it_means_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,10 +188,11 @@ fn validation_is_refused_where_it_means_nothing() {
     refused(&format!("train {train} --validate-every 5"), &["--validate FILE, or --test FILE"]);
     refused(&format!("{line} --optimizer lbfgs"), &["no steps of batches"]);
     refused(&format!("{line} --data-dir {}", folder.path().join("d").display()), &["--data-dir", "--out"]);
-    refused(
-        &format!("{line} --ps-hosts a:1 --worker-hosts b:1 --job-name worker"),
-        &["works in one process"],
-    );
+    let job = format!("{line} --ps-hosts a:1 --worker-hosts b:1,c:1 --job-name worker");
+    refused(&format!("{job} --tasks off"), &["--patience", "--tasks on"]);
+    refused(&format!("{job} --feed d:1"), &["--feed"]);
+    refused("train - --validate 0.1", &["--validate FILE"]);
+    refused(&format!("train {train} --validate 0.2 --group nobody --test {train}"), &["nobody", "site"]);
     let other = write(folder.path(), "other.svm", "1 1:1\n");
     refused(&format!("train {train} --validate {other}"), &["other.svm"]);
 }

@@ -46,6 +46,8 @@ pub use read::growing::kafka_commits::SavedPartitions;
 pub use read::growing::local_tasks::LocalTasks;
 pub use read::growing::looking::{GrowingSource, Sample};
 pub use read::growing::text_parts::{PartedText, TextParts};
+pub use read::holdout::Holdout;
+pub use read::kept_negatives::KeptNegatives;
 pub use read::normalization::{
     AgreedNormalization, Normalization, Normalize, NormalizedFeature, SurveyQuestions,
 };
@@ -82,6 +84,7 @@ pub use backend::{Backend, PulledRows};
 pub use learn::auc::Auc;
 pub use learn::evaluate::{Predicted, evaluate, predict};
 pub use learn::gradient::{Gradients, Reduce};
+pub use learn::grouped_auc::GroupedQuality;
 pub use learn::metrics::{BINS, Bin, Metrics, Quality, log_loss, sigmoid};
 pub use learn::options::Options;
 pub use learn::pending::test_at_end;

@@ -151,8 +151,8 @@ pub const LBFGS_WAIT_LOGGED: Duration = Duration::from_secs(5);
 pub const SCORE_BATCH: usize = 4096;
 /// Factors of a feature, in factorization machines and matrix factorization.
 pub const FACTORS_MAX: u32 = 512;
-/// Most factors of a feature for all fields together, and most inputs of a layer.
-pub const FIELD_FACTORS_MAX: usize = gannet_core::limits::DIM_MAX as usize;
+/// Most factors of a feature for all fields together, and most inputs of a layer. A row has one more weight.
+pub const FIELD_FACTORS_MAX: usize = gannet_core::limits::DIM_MAX as usize - 1;
 /// Topics of documents. The topic of a token is stored in 16 bits.
 pub const TOPICS_MAX: u32 = 8192;
 /// Tokens of a batch of documents.

@@ -8,7 +8,7 @@ use crate::flags::optimizer::{LbfgsArgs, OptimizerArgs};
 use crate::flags::server::{SessionArgs, StoreArgs};
 use crate::launched::is_launched;
 use clap::Args;
-use gannet::train::ClassWeights;
+use gannet::train::{ClassWeights, KeptNegatives};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -72,8 +72,9 @@ pub struct DataArgs {
     /// Data to test the trained model on, named like DATA. May be given several times.
     #[arg(long, help_heading = "Data", value_name = "FILE")]
     pub test: Vec<PathBuf>,
-    /// Data to score after each pass, or every --validate-every steps, named like DATA. May be given several times.
-    #[arg(long, help_heading = "Data", value_name = "FILE", hide_short_help = true)]
+    /// Data to score after each pass, or every --validate-every steps: files named like DATA, several times if need be,
+    /// or a share of DATA that is held out, such as 0.1.
+    #[arg(long, help_heading = "Data", value_name = "FILE|SHARE", hide_short_help = true)]
     pub validate: Vec<PathBuf>,
     /// Whether parsed data is kept.
     #[command(flatten)]
@@ -102,6 +103,17 @@ pub struct DataArgs {
         hide_short_help = true
     )]
     pub class_weight: Option<ClassWeight>,
+    /// Learn this share of the examples with the label 0, drawn at random, and all with the label 1. Margins are
+    /// corrected, so predictions are those for all examples.
+    #[arg(
+        long,
+        help_heading = "Data",
+        value_name = "P",
+        allow_negative_numbers = true,
+        value_parser = kept_negatives,
+        hide_short_help = true
+    )]
+    pub keep_negatives: Option<KeptNegatives>,
     /// Where the intercept starts, for labels of 1 and 0. With --normalize off, and for data with offsets, at 0.
     #[arg(
         long,
@@ -174,6 +186,12 @@ pub struct OutputArgs {
     /// Print one JSON object on standard output.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// The share of --keep-negatives.
+fn kept_negatives(text: &str) -> Result<KeptNegatives, String> {
+    let kept = text.parse().ok().and_then(KeptNegatives::new);
+    kept.ok_or_else(|| "a share above 0 and at most 1 is needed, such as 0.1".to_owned())
 }
 
 impl OutputArgs {

@@ -10,7 +10,7 @@ use gannet::train::models::{
 /// A model of this shape. `None` when no such model has the name.
 pub fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {
     let Shape { model, classes, factors, hidden, .. } = shape;
-    let fields = shape.fields.len().max(1);
+    let fields = shape.places();
     let task = |own: Objective| shape.loss.map_or(own, |loss| loss.0);
     let click = task(Objective::Click);
     Some(match model.as_str() {

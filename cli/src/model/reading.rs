@@ -3,8 +3,9 @@
 use crate::failure::Failure;
 use crate::flags::{InputArgs, PredictArgs};
 use crate::input;
-use crate::model::notes::{CROSSES, FIELDS, LETTER_CROSSES, fields_of_note};
+use crate::model::notes::{CROSSES, LETTER_CROSSES};
 use crate::model::saves;
+use crate::model::shape::Shape;
 use crate::train::normalize;
 use gannet::optim::in_words;
 use gannet::storage::Checkpoint;
@@ -31,8 +32,8 @@ pub struct DataReading {
     pub two: Option<(String, String)>,
     /// Whether the values of its features were normalized, and by what.
     pub normalize: Normalize,
-    /// The fields for which the model has vectors.
-    pub fields: Vec<u64>,
+    /// The fields for which the model has vectors, and their places.
+    pub fields: Option<Arc<FieldPlaces>>,
     /// How its training ended, if it ended early.
     pub ended: Option<String>,
 }
@@ -71,7 +72,7 @@ pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, Fa
         .note("positive")
         .map(|positive| (positive.to_owned(), checkpoint.note("negative").unwrap_or_default().to_owned()));
     let (normalize, ended) = (normalize::noted(checkpoint, folder)?, saves::ended(checkpoint));
-    let fields = checkpoint.note(FIELDS).map_or(Vec::new(), fields_of_note);
+    let fields = Shape::of(checkpoint).field_places();
     Ok(DataReading { intercept, format, counts, crosses, columns, two, normalize, fields, ended })
 }
 
@@ -122,8 +123,7 @@ impl DataReading {
         self.same_columns(data, &args.input, &model.to_string())?;
         (data.format, data.counts) = (self.same_format(data, &model.to_string())?, self.counts);
         data.fields.crosses = Arc::new(self.crosses.clone());
-        let fields = Some(&self.fields).filter(|fields| !fields.is_empty());
-        data.fields.say(fields.map(|fields| Arc::new(FieldPlaces::new(fields.clone()))));
+        data.fields.say(self.fields.clone());
         if let Some(columns) = &self.columns {
             let label = data.columns.label.take().or_else(|| columns.label.clone());
             data.columns = ColumnChoice { label, ..columns.into() };

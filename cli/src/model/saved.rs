@@ -6,10 +6,11 @@ use crate::model::kinds::{build, schemas_of};
 use crate::model::lr;
 use crate::model::reading::{DataReading, reading};
 use crate::model::shape::Shape;
+use crate::report::measures::measured;
 use gannet::storage::Checkpoint;
 use gannet::table::Init;
-use gannet::train::models::{Model, ModelSettings};
-use gannet::train::{SavedTables, Weights};
+use gannet::train::models::{Measured, Model, ModelSettings, score};
+use gannet::train::{Data, SavedTables, TrainError, Weights, predict};
 use std::path::Path;
 
 const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
@@ -61,6 +62,20 @@ pub fn load_model(folder: &Path) -> Result<SavedModel, Failure> {
         None => Scorer::Clicks(lr::weights(&first, folder, PREDICT)?),
     };
     Ok(SavedModel { scorer, reading: reading(&first, folder)? })
+}
+
+/// The quality of a saved model on data that is read as its own.
+///
+/// # Errors
+/// The model or the data cannot be read.
+pub fn score_saved(folder: &Path, data: &Data) -> Result<Option<Measured>, Failure> {
+    Ok(match load_model(folder)?.scorer {
+        Scorer::Clicks(weights) => {
+            let scored = predict(data, &weights, |_| Ok::<_, TrainError>(()))?;
+            scored.quality.map(measured)
+        }
+        Scorer::Tables(mut model, mut tables) => score(data, &mut *model, &mut tables)?,
+    })
 }
 
 /// Reads the tables of a model.

@@ -3,6 +3,9 @@
 use crate::flags::LossName;
 use crate::model::notes::{FIELDS, fields_of_note, note_of_fields};
 use gannet::storage::Checkpoint;
+use gannet::train::FieldPlaces;
+use gannet::train::limits::FIELD_FACTORS_MAX;
+use std::sync::Arc;
 
 /// The structure of a model, without its tables' settings. What a model does not have is 0.
 #[derive(Default)]
@@ -42,6 +45,22 @@ impl Shape {
             loss: checkpoint.note("loss").and_then(|name| name.parse().ok()),
             generation: generation(checkpoint),
         }
+    }
+
+    /// The most places of fields: a row has a vector of all factors for each.
+    pub fn places_max(&self) -> usize {
+        (FIELD_FACTORS_MAX / self.factors.max(1)).max(1)
+    }
+
+    /// The places of its fields. Data without fields has one.
+    pub fn places(&self) -> usize {
+        self.fields.len().clamp(1, self.places_max())
+    }
+
+    /// The fields with their places, for readers. `None`: the model has no vectors by field.
+    pub fn field_places(&self) -> Option<Arc<FieldPlaces>> {
+        let ids = Some(&self.fields).filter(|ids| !ids.is_empty());
+        ids.map(|ids| Arc::new(FieldPlaces::new(ids.clone(), self.places_max())))
     }
 
     /// The settings that the model has, by flag.

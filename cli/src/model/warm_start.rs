@@ -203,7 +203,8 @@ fn numbers(dims: &[u32]) -> String {
 /// Checks that the model has the shape of this training.
 fn same_shape(folder: &Path, checkpoint: &Checkpoint, shape: &Shape) -> Result<(), Failure> {
     let note = |name: &str| checkpoint.note(name).unwrap_or("none");
-    let requested = std::iter::once(("model", shape.model.clone())).chain(shape.settings());
+    let loss = ("loss", shape.loss.map_or("none".to_owned(), |loss| loss.to_string()));
+    let requested = [("model", shape.model.clone()), loss].into_iter().chain(shape.settings());
     match requested.into_iter().find(|(name, requested)| note(name) != requested) {
         Some((name, requested)) => Err(differs(folder, &format!("--{name}"), note(name), &requested)),
         None => Ok(()),

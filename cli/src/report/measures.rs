@@ -19,7 +19,10 @@ fn measures(measured: &Measured) -> Vec<Measure> {
             ("calibration", "calibration", q.calibration(), 4),
             ("accuracy", "accuracy", Some(q.accuracy), 4),
             ("normalized_entropy", "normalized entropy", q.normalized_entropy(), 4),
-        ],
+        ]
+        .into_iter()
+        .chain(q.grouped.map(|grouped| ("gauc", "GAUC", Some(grouped.auc), 5)))
+        .collect(),
         Measured::Separation(q) => vec![
             ("hinge_loss", loss_name(Objective::Separation), Some(q.hinge), 6),
             ("auc", "AUC", q.auc, 5),

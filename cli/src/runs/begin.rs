@@ -65,10 +65,17 @@ pub fn notes(data: &Data) -> String {
         true => format!("{}\n{}", scale.kind.name(), scale.lines()),
         false => String::new(),
     };
-    match fields::of_readers(data) {
-        [] => scaled,
-        ids => format!("{FIELDS_LINE}{}\n{scaled}", note_of_fields(ids)),
+    match &data.fields.places {
+        None => scaled,
+        Some(of) => format!("{FIELDS_LINE}{} {}\n{scaled}", of.most(), note_of_fields(of.ids())),
     }
+}
+
+/// The places of fields in their line of a run's notes.
+fn places_of_line(line: &str) -> Option<Arc<FieldPlaces>> {
+    let (most, ids) = line.split_once(' ')?;
+    let most = most.parse().ok().filter(|&most| most > 0)?;
+    Some(Arc::new(FieldPlaces::new(fields_of_note(ids), most)))
 }
 
 /// How a run reads its data, as its notes say.
@@ -76,16 +83,16 @@ pub fn notes(data: &Data) -> String {
 pub struct RunReading {
     /// The scaling of the numbers in its rows, if it depends on all of them.
     scale: Option<Scale>,
-    /// The fields for which its model has vectors.
-    fields: Vec<u64>,
+    /// The fields for which its model has vectors, and their places.
+    fields: Option<Arc<FieldPlaces>>,
 }
 
 impl RunReading {
     /// What these notes say.
     pub fn of(notes: &str) -> RunReading {
         let (fields, rest) = match notes.strip_prefix(FIELDS_LINE).and_then(|line| line.split_once('\n')) {
-            Some((ids, rest)) => (fields_of_note(ids), rest),
-            None => (Vec::new(), notes),
+            Some((of, rest)) => (places_of_line(of), rest),
+            None => (None, notes),
         };
         let scale = |(kind, lines)| Some(Scale::of_lines(ScaleKind::of_name(kind)?, lines));
         RunReading { scale: rest.split_once('\n').and_then(scale), fields }
@@ -93,8 +100,9 @@ impl RunReading {
 
     /// Makes other data be read as that of the run, because its rows were trained with it.
     pub fn keep(&self, id: &RunId, data: &mut Data, mut test: Option<&mut Data>) {
-        if !self.fields.is_empty() && self.fields != fields::of_readers(data) {
-            let places = Arc::new(FieldPlaces::new(self.fields.clone()));
+        if let Some(places) = &self.fields
+            && places.ids() != fields::of_readers(data)
+        {
             let all = std::iter::once(&mut *data).chain(test.as_deref_mut());
             all.for_each(|data| data.fields.say(Some(places.clone())));
         }

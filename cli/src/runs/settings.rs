@@ -11,10 +11,11 @@ use crate::model::labels::rate;
 use crate::model::optimizer::{self, spelt};
 use crate::report::words::counted;
 use crate::train::normalize;
+use crate::train::validation::held_out_share;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
 use gannet::table::{Admission, SHARDS_DEFAULT};
-use gannet::train::{FileFingerprint, Options, ReadError, plan_files};
+use gannet::train::{FileFingerprint, Holdout, KeptNegatives, Options, ReadError, plan_files};
 use std::fmt::Display;
 
 /// The most files that are compared one by one. More files are compared together.
@@ -233,6 +234,8 @@ fn of_reading(data: &DataArgs) -> Vec<RunSetting> {
         RunSetting::new("--scale", spelt(&input.scale)),
         RunSetting::new("--skip-bad-lines", input.skip_bad_lines),
         RunSetting::new("--class-weight", or_none(data.class_weight.as_ref())),
+        RunSetting::new("--validate", or_none(held_out_share(&data.validate).map(Holdout::share))),
+        RunSetting::new("--keep-negatives", or_none(data.keep_negatives.map(KeptNegatives::share))),
         RunSetting::new("--no-intercept", yes_or_no(data.no_intercept)),
     ]
 }

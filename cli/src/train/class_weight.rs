@@ -1,12 +1,20 @@
-//! `--class-weight`: how often the examples of each class count in the training.
+//! `--class-weight` and `--keep-negatives`: how often the examples of each class count in the training, and how many of
+//! them are learned.
 
 use crate::failure::Failure;
 use crate::flags::{ClassWeight, TrainArgs};
 use gannet::train::models::Objective;
 use gannet::train::{ClassWeights, Options, Reader};
 
-/// Weighs the training data as the flag says. Test data is not weighed.
+/// Weighs and samples the training data as the flags say. Test data is neither weighed nor sampled.
 pub fn weigh(args: &TrainArgs, options: &mut Options) -> Result<(), Failure> {
+    if args.data.keep_negatives.is_some() && args.model.objective() != Some(Objective::Click) {
+        return Err(Failure::input(
+            "--keep-negatives: this model predicts no probability that could be corrected; it works with --model lr, fm, \
+             ffm and deepfm, which learn --loss logistic",
+        ));
+    }
+    options.data.kept_negatives = args.data.keep_negatives;
     let Some(flag) = args.data.class_weight else { return Ok(()) };
     if !args.model.objective().is_some_and(Objective::is_of_two) {
         return Err(Failure::input(

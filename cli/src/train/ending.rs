@@ -40,6 +40,8 @@ pub struct Validated {
     pub each: Option<Vec<Value>>,
     /// The model that was saved and is kept, because a later one was no better.
     pub best: Option<Best>,
+    /// Whether `--patience` has ended the training.
+    pub is_over: bool,
 }
 
 /// The best validation so far.

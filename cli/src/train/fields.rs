@@ -7,9 +7,9 @@ use crate::model::notes::{FIELDS, fields_of_note};
 use crate::model::shape::Shape;
 use crate::model::warm_source::{WarmSource, open_warm_source};
 use crate::report::words::counted;
+use gannet::train::limits::FIELD_FACTORS_MAX;
 use gannet::train::{Data, FieldPlaces, Format, Options, Reader, TrainError};
 use std::path::Path;
-use std::sync::Arc;
 
 /// Whether a model has a vector for each field.
 pub fn are_used(model: ModelName) -> bool {
@@ -34,15 +34,18 @@ pub fn find(args: &TrainArgs, options: &mut Options) -> Result<(), Failure> {
              CSV, Parquet, JSON, vw or libffm (--format libffm); for data without fields there is --model fm",
         ));
     }
-    say(options, ids);
-    Ok(())
-}
-
-/// Makes the readers of all data of a training say these fields.
-fn say(options: &mut Options, ids: Vec<u64>) {
-    let places = (!ids.is_empty()).then(|| Arc::new(FieldPlaces::new(ids)));
+    let shape = Shape { factors: args.model.factors() as usize, fields: ids, ..Shape::default() };
+    let (fields, places_max) = (shape.fields.len(), shape.places_max());
+    if fields > places_max && args.output.tells() && args.job.task_index == 0 {
+        notice!(
+            "gannet: {fields} fields share {places_max} vectors, because a row holds {FIELD_FACTORS_MAX} numbers for \
+             them; for a vector of its own for each field: fewer --factors, or --ignore columns"
+        );
+    }
+    let places = shape.field_places();
     let all = std::iter::once(&mut options.data).chain(&mut options.test).chain(&mut options.validation);
     all.for_each(|data| data.fields.say(places.clone()));
+    Ok(())
 }
 
 /// The fields of the first examples. None: the data has no fields, or cannot be read twice.

@@ -16,7 +16,7 @@ use crate::train::worker::{JobWorker, Learner, may_test, share};
 use crate::train::{lr, options};
 use gannet::sync::SyncMode;
 use gannet::table::TableId;
-use gannet::train::models::Objective;
+use gannet::train::models::{Measured, Objective};
 use gannet::train::{
     Backend, Data, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
 };
@@ -111,8 +111,11 @@ impl Learner for LrLearner {
         in_job: Option<&InJob>,
     ) -> Result<(Report, Validated), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
-        let count_batches = |batches| run.trained(batches);
+        let (count_batches, end_job) =
+            (|batches| run.trained(batches), || in_job.into_iter().for_each(InJob::train_no_more));
         let mut validator = Validator::new(own.results(), own.held_out.as_ref(), Objective::Click, &is_chief)
+            .with_validation(own.options.validation.as_ref())
+            .ends_job(&end_job)
             .on_step(&count_batches);
         let mut report_progress = |p: &Progress| {
             if let Some(in_job) = in_job {
@@ -121,7 +124,7 @@ impl Learner for LrLearner {
         };
         let of = (own.display(), &own.metrics);
         let trained = lr::learn(&own.options, backend, &own.stop, of, &mut report_progress, &mut validator)?;
-        Ok((trained, validator.validated()))
+        Ok((trained, validator.end_of_worker()))
     }
 
     fn close<'t>(
@@ -132,6 +135,14 @@ impl Learner for LrLearner {
         backend.leave()?;
         backend.worker().close_pusher(table)?;
         Ok((backend.worker(), table))
+    }
+
+    fn score(
+        &mut self,
+        backend: &mut RemoteBackend<Transports>,
+        data: &Data,
+    ) -> Result<Option<Measured>, Failure> {
+        Ok(evaluate(data, backend)?.map(measured))
     }
 
     fn measure(

@@ -1,14 +1,16 @@
 //! The options of a training, and checks before it begins.
 
 use crate::failure::Failure;
-use crate::flags::{AdmissionArgs, JobArgs, ModelName, OptimizerArgs, TableArgs, TasksName, TrainArgs};
+use crate::flags::{
+    AdmissionArgs, DataArgs, JobArgs, ModelName, OptimizerArgs, TableArgs, TasksName, TrainArgs,
+};
 use crate::input;
 use crate::job::sync;
 use crate::model::lr::TABLE;
 use crate::model::{folder, labels, optimizer};
-use crate::train::{cache, class_weight, fields, input_check, normalize};
+use crate::train::{cache, class_weight, fields, input_check, normalize, validation};
 use gannet::Schema;
-use gannet::train::{Options, PushContent, Share};
+use gannet::train::{Data, Holdout, Options, PushContent, Share};
 use std::path::Path;
 
 /// The schema that the flags choose.
@@ -33,9 +35,8 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     if with_test && !from.test.is_empty() {
         options.test = Some(input::data(&from.test, &from.input, !from.no_intercept)?);
     }
-    if !from.validate.is_empty() {
-        options.validation = Some(input::data(&from.validate, &from.input, !from.no_intercept)?);
-    }
+    options.data.fields.group = None;
+    hold_out(from, &mut options, with_test)?;
     options.normalize(&normalize::of_training(args)?);
     let has_data = !from.files.is_empty();
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
@@ -68,6 +69,27 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     options.reduce = optimizer::reduce(&args.optimizer);
     class_weight::weigh(args, &mut options)?;
     Ok(options)
+}
+
+/// Holds out the data of `--validate`: files, or a share of the training data. `with_it`: this process validates.
+fn hold_out(from: &DataArgs, options: &mut Options, with_it: bool) -> Result<(), Failure> {
+    let files = match validation::held_out_share(&from.validate) {
+        Some(holdout) => {
+            options
+                .data
+                .must_be_files("--validate with a share")
+                .map_err(|e| Failure::input(format!("{e}; or name a file: --validate FILE")))?;
+            options.data.holdout = Some(holdout);
+            &from.files
+        }
+        None => &from.validate,
+    };
+    if with_it && !files.is_empty() && !from.validate.is_empty() {
+        let data = input::data(files, &from.input, !from.no_intercept)?;
+        let holdout = options.data.holdout.map(Holdout::validation);
+        options.validation = Some(Data { holdout, ..data });
+    }
+    Ok(())
 }
 
 /// Examples in a batch, for models other than logistic regression.

@@ -82,9 +82,10 @@ const PLACES: &[FlagPlace] = &[
     (&["--optimizer lbfgs"], |p| !p.is_lr(), "works only with --model lr"),
     (&["--warm-start"], |p| p.role().is_some() && !p.is_lbfgs(), "works in one process, or with --optimizer lbfgs: \
         a job continues from the --data-dir of its servers"),
-    (&["--validate", "--patience"], |p| p.role().is_some(), "works in one process; the chief of a job scores --test every \
-        --validate-every steps"),
-    (&["--validate", "--patience"], |p| p.args.job.data_dir.is_some(), "a --data-dir keeps the last rows, not those of \
+    (&["--validate", "--patience"], |p| p.has_feed(), "the client of --feed scores --test every --validate-every steps"),
+    (&["--patience"], |p| p.is_job_of_shares(), "needs a scheduler that can end the job: --tasks on"),
+    (&["--patience"], |p| p.grows(), "data that grows has its own end (--until)"),
+    (&["--validate", "--patience"], |p| p.is_alone() && p.args.job.data_dir.is_some(), "a --data-dir keeps the last rows, not those of \
         the best validation; save with --out"),
     (&["--validate", "--patience"], |p| p.is_lbfgs(), "L-BFGS has no steps of batches; it scores --test at its end"),
     (&["--feed"], |p| p.is_lbfgs() || !p.is_lr(),
@@ -158,6 +159,7 @@ const READING: &[&str] = &[
     "--criteo-counts",
     "--normalize",
     "--class-weight",
+    "--keep-negatives",
     "--positive",
     "--skip-bad-lines",
     "--no-intercept",
@@ -279,6 +281,10 @@ impl Process<'_> {
 
     fn has_fixed_share(&self) -> bool {
         self.role() == Some(Worker) && !self.has_feed() && self.args.job.tasks.tasks == TasksName::Off
+    }
+
+    fn is_job_of_shares(&self) -> bool {
+        self.has_fixed_share() && self.args.job.worker_hosts.len() > 1
     }
 
     fn grows(&self) -> bool {

@@ -219,6 +219,8 @@ fn with_value(flag: &str) -> String {
         "--normalize" | "--types" => "off",
         "--intercept-start" => "zero",
         "--class-weight" => "2:1",
+        "--keep-negatives" => "0.5",
+        "--loss" => "squared",
         "--push" => "gradient",
         "--reduce" => "mean",
         "--schedule" => "cosine",

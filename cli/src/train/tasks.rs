@@ -270,6 +270,17 @@ impl InJob {
         }
     }
 
+    /// Ends the training of all workers, behind the tasks that they hold. A chief that the scheduler does not reach now
+    /// trains on.
+    pub fn train_no_more(&self) {
+        if let Err(why) = self.scheduled.heartbeat().train_no_more() {
+            tracing::warn!(
+                why,
+                "the training goes on: its scheduler could not be told to end it (--patience)"
+            );
+        }
+    }
+
     /// Whether this worker tests and saves during the training.
     pub fn is_chief(&self) -> bool {
         !self.is_remote && self.scheduled.heartbeat().report_now().is_ok_and(|orders| orders.chief)

@@ -26,6 +26,11 @@ pub trait Trained {
     /// Notes whether a signal has ended the wait for other workers.
     fn set_stopped(&mut self, stopped: bool);
 
+    /// Sets the quality on the test data: that of the model which is kept.
+    fn set_test(&mut self, test: Option<Measured>) {
+        let _ = test;
+    }
+
     /// The failure of a training that a signal has stopped.
     fn ended(&self) -> Result<(), Failure> {
         let Summary { examples, stopped, .. } = self.summary();
@@ -55,5 +60,9 @@ impl Trained for Report {
 
     fn set_stopped(&mut self, stopped: bool) {
         self.stopped = stopped;
+    }
+
+    fn set_test(&mut self, test: Option<Measured>) {
+        self.test = test;
     }
 }

@@ -10,11 +10,17 @@ use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::train::ending::{Best, Results, Validated};
 use gannet::train::models::{Measured, Objective};
-use gannet::train::{Backend, Data, ReadError, Report, StepReport, TrainError, evaluate};
+use gannet::train::{Backend, Data, Holdout, ReadError, Report, StepReport, TrainError, evaluate};
 use serde_json::Value;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// The share of the training data that `--validate` holds out. `None`: it names files, or is not given.
+pub fn held_out_share(validate: &[PathBuf]) -> Option<Holdout> {
+    let [one] = validate else { return None };
+    one.to_str()?.parse().ok().and_then(Holdout::of)
+}
 
 /// Validates and saves between the steps of a training.
 pub struct Validator<'a> {
@@ -40,6 +46,8 @@ pub struct Validator<'a> {
     saved: Instant,
     validations: Vec<Value>,
     failure: Option<Failure>,
+    /// Ends the training of all workers of a job.
+    end_job: Option<&'a dyn Fn()>,
     /// Receives the number of each step.
     on_step: Option<&'a dyn Fn(u64)>,
 }
@@ -89,6 +97,7 @@ impl<'a> Validator<'a> {
             saved,
             validations: Vec::new(),
             failure: None,
+            end_job: None,
             on_step: None,
         }
     }
@@ -96,6 +105,11 @@ impl<'a> Validator<'a> {
     /// Scores this data instead of the test data.
     pub fn with_validation(self, data: Option<&Data>) -> Validator<'a> {
         Validator { validation: data.cloned(), ..self }
+    }
+
+    /// Sets a function that ends the training of a whole job. Without it the training of this process ends.
+    pub fn ends_job(self, end_job: &'a dyn Fn()) -> Validator<'a> {
+        Validator { end_job: Some(end_job), ..self }
     }
 
     /// Sets a function that receives the number of each step.
@@ -116,7 +130,7 @@ impl<'a> Validator<'a> {
             None => is_next_pass && self.validation.is_some(),
         };
         let saves = of.save_secs.is_some_and(|seconds| self.saved.elapsed() >= Duration::from_secs(seconds));
-        if !(validates || saves) {
+        if !(validates || saves) || self.is_over {
             return ControlFlow::Continue(());
         }
         if saves {
@@ -180,14 +194,21 @@ impl<'a> Validator<'a> {
     ) -> Result<ControlFlow<()>, Failure> {
         if self.best.as_ref().is_none_or(|best| best.is_worse_than(loss)) {
             let rows = self.save_as(step, None, model)?;
-            let test = self.test.as_ref().map(|test| model.score(test)).transpose()?.flatten();
+            // Where other workers learn meanwhile, the saved model is tested in the end.
+            let test = self.test.as_ref().filter(|_| self.end_job.is_none() || rows.is_none());
+            let test = test.map(|test| model.score(test)).transpose()?.flatten();
             self.best = Some(Best { step: step.number, pass: step.epoch + 1, loss, rows, test });
             self.since_best = 0;
             return Ok(ControlFlow::Continue(()));
         }
         self.since_best += 1;
         self.is_over = watch_of(&self.results).patience.is_some_and(|patience| self.since_best >= patience);
-        Ok(if self.is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        match self.end_job.filter(|_| self.is_over) {
+            Some(end_job) => end_job(),
+            None if self.is_over => return Ok(ControlFlow::Break(())),
+            None => {}
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Saves the model so far, unless a better one is kept.
@@ -244,11 +265,22 @@ impl<'a> Validator<'a> {
                 (trained.test, trained.stopped) = (best.test.clone(), false);
             }
         }
+        self.tell_of_end();
+        Ok(self.validated())
+    }
+
+    /// The end of the training in a worker, whose chief may still have to [validate](validate_job) the last rows.
+    pub fn end_of_worker(self) -> Validated {
+        self.tell_of_end();
+        self.validated()
+    }
+
+    /// Says that the training ended early.
+    fn tell_of_end(&self) {
         if self.is_over && !self.results.output.json {
             let were = counted(self.since_best.into(), "validation was", "validations in a row were");
             notice!("gannet: the training ended early: {were} no better (--patience)");
         }
-        Ok(self.validated())
     }
 
     /// The failure that ended the training, if there was one.
@@ -259,7 +291,27 @@ impl<'a> Validator<'a> {
     /// All validations, if they were requested, and the best one.
     pub fn validated(self) -> Validated {
         let is_wanted = self.results.output.watch.validate_every.is_some() || self.validation.is_some();
-        Validated { each: is_wanted.then_some(self.validations), best: self.best }
+        Validated { each: is_wanted.then_some(self.validations), best: self.best, is_over: self.is_over }
+    }
+}
+
+/// Notes the validation of the rows that all workers of a job have trained. It has no step, because each worker counts
+/// its own.
+pub fn validate_job(validated: &mut Validated, measured: Option<&Measured>, is_json: bool) {
+    let mut report = Numbers::default();
+    report.add("step", Value::Null);
+    report.words("all workers done  validation ");
+    put_quality(&mut report, "validation_", measured, false);
+    if measured.is_none() {
+        report.words("no example has a label");
+    }
+    validated.each.get_or_insert_default().push(report.object());
+    if !is_json {
+        report.print(false);
+    }
+    let loss = measured.map(Measured::loss);
+    if validated.best.as_ref().is_some_and(|best| loss.is_some_and(|loss| best.is_worse_than(loss))) {
+        validated.best = None;
     }
 }
 

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::flags::{JobArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use crate::job::connection::{self, WorkerConnection};
 use crate::metrics::Metrics;
+use crate::model::saved::score_saved;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::runs::begin::{AGAIN_ALONE, AGAIN_IN_A_JOB};
@@ -17,9 +18,11 @@ use crate::train::feed::data_client::DataClient;
 use crate::train::normalize;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
+use crate::train::validation::validate_job;
 use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
 use gannet::table::{Admission, TableId};
+use gannet::train::models::Measured;
 use gannet::train::{BadLines, Data, Options, Share};
 use gannet::{Schema, Transports, Worker};
 use std::sync::Arc;
@@ -88,6 +91,12 @@ pub trait Learner {
         &self,
         tables: &'t mut Self::Tables,
     ) -> Result<(&'t mut Worker<Transports>, TableId), Failure>;
+
+    /// The quality on this data of the rows that all workers have trained. Models that are not validated have none.
+    fn score(&mut self, tables: &mut Self::Tables, data: &Data) -> Result<Option<Measured>, Failure> {
+        let _ = (tables, data);
+        Ok(None)
+    }
 
     /// Measures the quality on the test set and the size of the tables, as the chief.
     fn measure(
@@ -190,14 +199,24 @@ impl<'a> JobWorker<'a> {
             if L::BATCHES_PUSH_TO_ALL { &names } else { &[] },
         )?;
         let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
-        let (mut trained, validated) = trained.map_err(|failure| match &in_job {
+        let (mut trained, mut validated) = trained.map_err(|failure| match &in_job {
             Some(in_job) => in_job.failed(failure),
             None => failure,
         })?;
         let account = self.close(&learner, &mut tables, (&run, in_job.as_ref()), &mut trained)?;
         CheckpointSaver::save_trained(saver.as_ref(), trained.summary().stopped);
         if self.is_chief && !trained.summary().stopped {
-            learner.measure(&mut tables, &mut trained, self.held_out.take())?;
+            self.validate(&mut learner, &mut tables, &mut validated)?;
+            // The rows of the servers are not those of the best model any more.
+            let held_out = self.held_out.take();
+            let test = held_out.clone().filter(|_| validated.best.is_none());
+            learner.measure(&mut tables, &mut trained, test)?;
+            if let Some(best) = &validated.best {
+                trained.set_test(match (&self.args.output.out, &held_out) {
+                    (Some(folder), Some(test)) => score_saved(folder, test)?,
+                    _ => best.test.clone(),
+                });
+            }
         }
         learner.report(&self, &mut tables, (&mut trained, &account), validated)?;
         let Summary { examples, seconds, loss, rows, stopped, bad_lines, .. } = trained.summary();
@@ -214,6 +233,21 @@ impl<'a> JobWorker<'a> {
             self.learned_something((examples, rows), bad_lines, scheduled)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// Validates the rows that all workers have trained, unless the patience is over: then they are no better.
+    fn validate<L: Learner>(
+        &self,
+        learner: &mut L,
+        tables: &mut L::Tables,
+        validated: &mut Validated,
+    ) -> Result<(), Failure> {
+        let Some(data) = self.options.validation.as_ref().filter(|_| !validated.is_over) else {
+            return Ok(());
+        };
+        let measured = learner.score(tables, data)?;
+        validate_job(validated, measured.as_ref(), self.args.output.json);
+        Ok(())
     }
 
     /// An error if this worker or, as its chief knows by the rows, the whole job learned nothing.

@@ -23,7 +23,7 @@ fn bucket(order: u32) -> usize {
 
 /// The rank of an f32 in the order of all f32, with -0 as 0 and NaN last.
 #[inline(always)]
-fn order(score: f32) -> u32 {
+pub(super) fn order(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     bits ^ ((bits as i32 >> 31) as u32 | 0x8000_0000)
 }
@@ -80,15 +80,26 @@ impl Auc {
         match self {
             Auc::Exact(scores) => {
                 scores.sort_unstable();
-                let ties = scores.chunk_by(|a, b| a.0 == b.0).map(|tie| {
-                    let positives = tie.iter().filter(|s| s.1).count() as u64;
-                    [tie.len() as u64 - positives, positives]
-                });
-                area(ties).map(|(auc, _)| (auc, 0.0))
+                area_of(scores.iter().copied()).map(|auc| (auc, 0.0))
             }
             Auc::Histogram(buckets) => area(buckets.iter().copied()),
         }
     }
+}
+
+/// The exact area of scores by their [`order`], which ascend. `None`: all labels are the same.
+pub(super) fn area_of(scores: impl Iterator<Item = (u32, bool)>) -> Option<f64> {
+    let mut scores = scores.peekable();
+    let ties = std::iter::from_fn(|| {
+        let (order, positive) = scores.next()?;
+        let mut tie = [0; 2];
+        tie[usize::from(positive)] += 1;
+        while let Some((_, positive)) = scores.next_if(|score| score.0 == order) {
+            tie[usize::from(positive)] += 1;
+        }
+        Some(tie)
+    });
+    area(ties).map(|(auc, _)| auc)
 }
 
 /// The area over groups of (negatives, positives) in ascending order of score. The second number is its error: half

@@ -41,12 +41,12 @@ fn measure<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quality>, 
         weights.clear();
         weights.resize(batch.keys.len(), 0.0);
         backend.weights(&batch.keys, &mut weights)?;
-        for (i, &label) in batch.block.labels.iter().enumerate() {
+        for i in 0..batch.block.len() {
             let range = batch.block.range(i);
             let features = batch.local[range.clone()].iter().zip(&batch.block.values[range]);
             let sum: f32 = features.map(|(&at, value)| weights[at as usize] * value).sum();
             let margin = sum + batch.block.base(i);
-            metrics.add(margin, label, batch.block.importance(i));
+            metrics.add_scored(&batch.block, i, margin);
         }
     }
     Ok(metrics.quality())
@@ -80,12 +80,12 @@ pub fn predict<E: From<ReadError>>(
         (Block::default(), Vec::new(), Metrics::exact(), 0);
     while reader.next(&mut block)? {
         scores.clear();
-        for (i, &label) in block.labels.iter().enumerate() {
+        for i in 0..block.len() {
             let range = block.range(i);
             let features = block.keys[range.clone()].iter().zip(&block.values[range]);
             let sum: f32 = features.map(|(&key, value)| weights.get(key) * value).sum();
             let margin = sum + block.base(i);
-            metrics.add(margin, label, block.importance(i));
+            metrics.add_scored(&block, i, margin);
             scores.push(sigmoid(margin));
         }
         examples += scores.len() as u64;

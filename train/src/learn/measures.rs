@@ -1,6 +1,7 @@
 //! Objectives: the kind of outputs, their loss, and measures over many examples.
 
 use crate::learn::metrics::{Metrics, Quality, log_loss, sigmoid};
+use crate::read::block::Block;
 use crate::read::formats::labels::Labels;
 
 /// What a model predicts, and how far off a prediction is.
@@ -285,6 +286,18 @@ impl Measures {
                 self.add(outputs, label, importance);
                 self.task.errors(outputs, label);
             }
+        }
+    }
+
+    /// Adds an example of a block that was scored.
+    pub(crate) fn add_scored(&mut self, block: &Block, i: usize, outputs: &[f32]) {
+        match (self.task, &mut self.clicks) {
+            (Objective::Click, Some(clicks)) => {
+                clicks.add_scored(block, i, outputs[0]);
+                self.examples += u64::from(!block.labels[i].is_nan());
+                (self.mass, self.loss) = clicks.sums();
+            }
+            _ => self.add(outputs, block.labels[i], block.importance(i)),
         }
     }
 

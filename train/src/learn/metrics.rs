@@ -2,6 +2,8 @@
 //! example by its importance. The AUC and the reliability table count examples.
 
 use crate::learn::auc::Auc;
+use crate::learn::grouped_auc::{GroupedAuc, GroupedQuality};
+use crate::read::block::Block;
 
 /// The probability of a margin.
 #[inline(always)]
@@ -50,6 +52,8 @@ pub struct Quality {
     pub mean_predicted: f64,
     /// Mean label.
     pub mean_label: f64,
+    /// The mean AUC within groups, where examples have groups.
+    pub grouped: Option<GroupedQuality>,
     /// The reliability table, by tenths of the prediction.
     pub reliability: [Bin; BINS],
 }
@@ -94,6 +98,7 @@ pub struct Metrics {
     positive: f64,
     bins: [Bin; BINS],
     auc: Auc,
+    groups: GroupedAuc,
 }
 
 impl Metrics {
@@ -101,7 +106,8 @@ impl Metrics {
     pub fn exact() -> Metrics {
         let (mass, loss, right, predicted, positive) = (0.0, 0.0, 0.0, 0.0, 0.0);
         let bins = [Bin::default(); BINS];
-        Metrics { examples: 0, mass, loss, right, predicted, positive, bins, auc: Auc::exact() }
+        let (auc, groups) = (Auc::exact(), GroupedAuc::default());
+        Metrics { examples: 0, mass, loss, right, predicted, positive, bins, auc, groups }
     }
 
     /// Metrics in constant memory, for training.
@@ -114,6 +120,15 @@ impl Metrics {
     pub fn add(&mut self, margin: f32, label: f32, importance: f32) {
         if !label.is_nan() {
             self.add_predicted(margin, sigmoid(margin), label, importance);
+        }
+    }
+
+    /// Adds an example of a block that was scored.
+    pub(crate) fn add_scored(&mut self, block: &Block, i: usize, margin: f32) {
+        let label = block.labels[i];
+        self.add(margin, label, block.importance(i));
+        if let (Some(&group), false) = (block.groups.get(i), label.is_nan()) {
+            self.groups.add(group, margin, label > 0.5);
         }
     }
 
@@ -166,6 +181,7 @@ impl Metrics {
             accuracy: self.right / self.mass,
             mean_predicted: self.predicted / self.mass,
             mean_label: self.positive / self.mass,
+            grouped: self.groups.value(),
             reliability: self.bins,
         })
     }

@@ -6,6 +6,7 @@
 pub(crate) mod auc;
 pub(crate) mod evaluate;
 pub(crate) mod gradient;
+pub(crate) mod grouped_auc;
 pub(crate) mod kernel;
 pub(crate) mod lr;
 pub(crate) mod measures;

@@ -91,7 +91,7 @@ pub fn forecast<T: WeightTables, E: From<TrainError>>(
         }
         forecasts.clear();
         model.score(&batch, &mut rows, &mut |i, outputs| {
-            measures.add(outputs, batch.block.labels[i], batch.block.importance(i));
+            measures.add_scored(&batch.block, i, outputs);
             forecasts.push(Forecast::of(task, outputs));
         });
         out(&forecasts)?;

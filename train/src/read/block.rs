@@ -27,6 +27,8 @@ pub struct Block {
     /// The field of each feature: the key of its name, and 0 for the intercept. Where [`FieldUse`](crate::FieldUse) has
     /// places it is the place, or [`NO_FIELD`](crate::NO_FIELD). Empty unless that asks for fields.
     pub fields: Vec<u64>,
+    /// The group of each example, where [`FieldUse`](crate::FieldUse) names the field that says it; else empty.
+    pub groups: Vec<u64>,
     /// Whether an example may have a key twice.
     pub(crate) may_repeat: bool,
 }
@@ -42,6 +44,7 @@ impl Block {
         self.importances.clear();
         self.bases.clear();
         self.fields.clear();
+        self.groups.clear();
         self.may_repeat = false;
     }
 
@@ -144,6 +147,47 @@ impl Block {
         self.keys.truncate(whole);
         self.values.truncate(whole);
         self.fields.truncate(whole);
+    }
+
+    /// Keeps the examples for which `keep` returns true.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let (mut kept, mut end) = (0, 0);
+        for i in 0..self.len() {
+            if !keep(i) {
+                continue;
+            }
+            let range = self.range(i);
+            let to = end..end + range.len();
+            self.keys.copy_within(range.clone(), to.start);
+            self.values.copy_within(range.clone(), to.start);
+            if !self.fields.is_empty() {
+                self.fields.copy_within(range, to.start);
+            }
+            self.labels[kept] = self.labels[i];
+            for numbers in [&mut self.importances, &mut self.bases].into_iter().filter(|all| !all.is_empty())
+            {
+                numbers[kept] = numbers[i];
+            }
+            (kept, end) = (kept + 1, to.end);
+            self.offsets[kept] = end as u32;
+        }
+        self.labels.truncate(kept);
+        self.offsets.truncate(kept + 1);
+        self.keys.truncate(end);
+        self.values.truncate(end);
+        self.fields.truncate(end);
+        self.importances.truncate(kept);
+        self.bases.truncate(kept);
+    }
+
+    /// Keeps these examples, to learn them. A block that would be empty keeps one of importance 0: without a push of the
+    /// batch nobody would see that it was learned.
+    pub(crate) fn sample(&mut self, kept: &[bool]) {
+        if self.is_empty() || kept.contains(&true) {
+            return self.retain(|i| kept[i]);
+        }
+        self.retain(|i| i == 0);
+        self.importances = vec![0.0];
     }
 
     /// The error of a batch with so many features.

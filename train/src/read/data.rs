@@ -11,6 +11,8 @@ use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
 use crate::read::formats::labels::Labels;
 use crate::read::formats::scale::Scale;
+use crate::read::holdout::Holdout;
+use crate::read::kept_negatives::KeptNegatives;
 use crate::read::normalization::Normalize;
 use std::sync::Arc;
 
@@ -139,6 +141,10 @@ pub struct Data {
     pub normalize: Normalize,
     /// How often the examples of each class count.
     pub class_weights: Option<ClassWeights>,
+    /// Which side of the data is read, if a share of it is held out.
+    pub holdout: Option<Holdout>,
+    /// Which share of the examples with the label 0 is learned.
+    pub kept_negatives: Option<KeptNegatives>,
     /// The features that the numbers of Criteo's logs become.
     pub counts: Counts,
     /// The allowed labels. Criteo's labels are always clicks.
@@ -175,6 +181,8 @@ impl Data {
             scale: Scale::default(),
             normalize: Normalize::off(),
             class_weights: None,
+            holdout: None,
+            kept_negatives: None,
             counts: Counts::default(),
             labels: Labels::default(),
             intercept: true,

@@ -4,6 +4,7 @@ use crate::limits::{SURVEYED_EXAMPLES, SURVEYED_FEATURES_MAX};
 use crate::read::block::Block;
 use crate::read::cache::packed_block::BlockEnd;
 use crate::read::error::ReadError;
+use crate::read::kept_negatives::KeptNegatives;
 use crate::read::normalization::{Normalization, Normalize, SurveyQuestions};
 use crate::read::size_survey::survey;
 use std::collections::{HashSet, VecDeque};
@@ -51,10 +52,11 @@ impl FirstExamples {
         first
     }
 
-    /// What these examples say. `None`: there are none.
-    pub fn survey(&self, asks: SurveyQuestions) -> Option<Normalization> {
+    /// What these examples say, of whose negatives a share may have been kept. `None`: there are none.
+    pub fn survey(&self, asks: SurveyQuestions, kept: Option<KeptNegatives>) -> Option<Normalization> {
         let blocks = self.blocks.iter().map(|(block, _)| block);
-        (self.examples > 0).then(|| survey(blocks, SURVEYED_EXAMPLES, asks))
+        let of_one = kept.map_or(1.0, |kept| 1.0 / kept.share());
+        (self.examples > 0).then(|| survey(blocks, SURVEYED_EXAMPLES, asks, of_one))
     }
 
     /// The sums of the importances of the labels 1, and of the others.
@@ -84,8 +86,13 @@ impl FirstExamples {
     }
 
     /// Settles the normalization by these examples, unless there are none.
-    pub fn settle(&self, normalize: &Normalize, asks: SurveyQuestions) -> Result<(), ReadError> {
-        self.survey(asks).map_or(Ok(()), |own| normalize.settle(own))
+    pub fn settle(
+        &self,
+        normalize: &Normalize,
+        asks: SurveyQuestions,
+        kept: Option<KeptNegatives>,
+    ) -> Result<(), ReadError> {
+        self.survey(asks, kept).map_or(Ok(()), |own| normalize.settle(own))
     }
 
     /// Hands out the next block, as it was read. `None`: that was all.

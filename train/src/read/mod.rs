@@ -17,6 +17,8 @@ pub(crate) mod fields;
 pub(crate) mod first_examples;
 pub(crate) mod formats;
 pub(crate) mod growing;
+pub(crate) mod holdout;
+pub(crate) mod kept_negatives;
 pub(crate) mod lines;
 pub(crate) mod normalization;
 pub(crate) mod reader;

@@ -12,11 +12,12 @@ use crate::read::class_weights::ClassWeights;
 use crate::read::data::{Data, DetectedFile, Format, Share};
 use crate::read::error::{BadLines, ReadError};
 use crate::read::fields::example_fields::FieldUse;
-use crate::read::fields::field_places::FieldPlaces;
 use crate::read::first_examples::FirstExamples;
 use crate::read::formats::columns::Columns;
 use crate::read::formats::format::LineReader;
 use crate::read::growing::text_parts::TextParts;
+use crate::read::holdout::Holdout;
+use crate::read::kept_negatives::KeptNegatives;
 use crate::read::lines::line_blocks::LineBlocks;
 use crate::read::lines::parsers::ParsedBlocks;
 use crate::read::normalization::{Normalization, Normalize};
@@ -25,7 +26,6 @@ use crate::read::splits::split_file::SplitFiles;
 #[cfg(feature = "parquet")]
 use crate::read::tables::table_blocks::{self, TableBlocks};
 use std::io::Read;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What data that is not in files is called where a format is expected.
@@ -40,8 +40,10 @@ pub struct Reader {
     /// The cache of this pass. While it is read, `blocks` has read nothing yet.
     cache: Option<CacheUse>,
     normalize: Normalize,
-    fields: Option<Arc<FieldPlaces>>,
+    fields: FieldUse,
+    holdout: Option<Holdout>,
     class_weights: Option<ClassWeights>,
+    kept_negatives: Option<KeptNegatives>,
     /// How long the first examples may take to come.
     survey_patience: Duration,
     /// Examples that were read ahead, because they say how large values are.
@@ -67,9 +69,19 @@ impl Reader {
             (ReadPosition::default(), BadLines::default(), data.normalize.clone());
         let comes_once = normalize.is_to_survey() && data.must_be_files("").is_err();
         let survey_patience = if comes_once { SURVEY_PATIENCE } else { Duration::MAX };
-        let (class_weights, fields) = (data.class_weights, data.fields.places.clone());
-        let (cache, first) = (None, None);
-        Reader { blocks, position, bad, cache, normalize, fields, class_weights, survey_patience, first }
+        Reader {
+            blocks,
+            position,
+            bad,
+            cache: None,
+            normalize,
+            fields: data.fields.clone(),
+            holdout: data.holdout,
+            class_weights: data.class_weights,
+            kept_negatives: data.kept_negatives,
+            survey_patience,
+            first: None,
+        }
     }
 
     fn of_lines(data: &Data, lines: LineBlocks) -> Reader {
@@ -243,7 +255,8 @@ impl Reader {
                 let read = self.next_weighted(block);
                 (read, BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() })
             });
-            first.settle(&self.normalize, self.normalize.asks(self.columns().is_some()))?;
+            let asks = self.normalize.asks(self.columns().is_some());
+            first.settle(&self.normalize, asks, self.kept_negatives)?;
             self.first = Some(first);
         }
         let more = match self.first.as_mut().and_then(|first| first.next(block)) {
@@ -256,8 +269,10 @@ impl Reader {
         if let Some(known) = self.normalize.known() {
             known.apply(block);
         }
-        if let Some(fields) = &self.fields {
-            fields.apply(block);
+        self.fields.settle(block);
+        if let Some(kept) = self.kept_negatives {
+            block.bases.resize(block.len(), 0.0);
+            block.bases.iter_mut().for_each(|base| *base += kept.base());
         }
         Ok(more)
     }
@@ -269,8 +284,9 @@ impl Reader {
     pub fn survey(data: &Data) -> Result<Option<Normalization>, ReadError> {
         let plain = Data { normalize: Normalize::off(), cache: None, ..data.clone() };
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
-        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
-        Ok(first.survey(data.normalize.asks(reader.columns().is_some())))
+        let first =
+            FirstExamples::read(Duration::MAX, |block| (reader.next_weighted(block), BlockEnd::default()));
+        Ok(first.survey(data.normalize.asks(reader.columns().is_some()), data.kept_negatives))
     }
 
     /// The labels 1 and the others among the first examples of this data, with their importances.
@@ -280,7 +296,8 @@ impl Reader {
     pub fn first_labels(data: &Data) -> Result<(f64, f64), ReadError> {
         let plain = Data { normalize: Normalize::off(), class_weights: None, cache: None, ..data.clone() };
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
-        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
+        let first =
+            FirstExamples::read(Duration::MAX, |block| (reader.next_weighted(block), BlockEnd::default()));
         first.labels()
     }
 
@@ -293,12 +310,19 @@ impl Reader {
         let plain =
             Data { normalize: Normalize::off(), class_weights: None, cache: None, fields, ..data.clone() };
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
-        let first = FirstExamples::read(Duration::MAX, |block| (reader.next(block), BlockEnd::default()));
+        let first =
+            FirstExamples::read(Duration::MAX, |block| (reader.next_weighted(block), BlockEnd::default()));
         first.fields()
     }
 
     fn next_weighted(&mut self, block: &mut Block) -> Result<bool, ReadError> {
         let more = self.next_as_it_is(block)?;
+        if let Some(holdout) = self.holdout {
+            holdout.apply(block);
+        }
+        if let Some(kept) = self.kept_negatives {
+            kept.apply(block, self.next_batch());
+        }
         if let Some(weights) = self.class_weights {
             weights.apply(block);
         }

@@ -106,8 +106,8 @@ fn logarithm_unit(values: &[f32]) -> Option<f32> {
 const START_ODDS: f64 = 3.0;
 
 /// The log odds of the labels of these examples. 0 where neither label is rare, or one is missing, and where the data
-/// has bases: they say where each example starts.
-fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>) -> f32 {
+/// has bases: they say where each example starts. Each label 0 stands for `of_one` of them.
+fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64) -> f32 {
     let (mut ones, mut zeros) = (0.0, 0.0);
     for (block, take) in blocks {
         if block.bases.iter().any(|&base| base != 0.0) {
@@ -117,7 +117,7 @@ fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>) -> f32 {
             let importance = f64::from(block.importance(i));
             match label {
                 1.0 => ones += importance,
-                0.0 => zeros += importance,
+                0.0 => zeros += importance * of_one,
                 _ => {}
             }
         }
@@ -126,11 +126,13 @@ fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>) -> f32 {
     if odds.is_finite() && odds.abs() >= START_ODDS { odds as f32 } else { 0.0 }
 }
 
-/// The normalization that the first `most` examples of these blocks give. One-hot data costs hardly any time.
+/// The normalization that the first `most` examples of these blocks give. Each label 0 stands for `of_one` of them.
+/// One-hot data costs hardly any time.
 pub(crate) fn survey<'b>(
     blocks: impl Iterator<Item = &'b Block> + Clone,
     most: usize,
     asks: SurveyQuestions,
+    of_one: f64,
 ) -> Normalization {
     let firsts = || {
         let mut left = most;
@@ -152,7 +154,7 @@ pub(crate) fn survey<'b>(
             }
         }
     }
-    let start = if asks.start { log_odds(firsts()) } else { 0.0 };
+    let start = if asks.start { log_odds(firsts(), of_one) } else { 0.0 };
     let intercept = NormalizedFeature { key: INTERCEPT_KEY, center: start, factor: 1.0, unit: 0.0 };
     if sizes.is_empty() {
         return Normalization::new(vec![intercept]);

@@ -124,6 +124,10 @@ pub struct InputArgs {
     /// CSV: the column of the number that says how often each example counts, as the importance in vw.
     #[arg(long, value_name = "COLUMN", hide_short_help = true)]
     pub importance: Option<String>,
+    /// The column, namespace or field whose value says to which group an example belongs, such as its user. Reports of
+    /// held-out data then have the GAUC: the mean of the AUC within each group.
+    #[arg(long, value_name = "COLUMN", hide_short_help = true)]
+    pub group: Option<String>,
     /// CSV: what separates fields: one ASCII character, or `tab`. Default: a comma; a tab in .tsv files.
     #[arg(long, value_name = "CHAR", value_parser = CsvForm::parse_delimiter)]
     pub delimiter: Option<u8>,

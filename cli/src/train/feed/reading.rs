@@ -2,6 +2,7 @@
 
 use crate::flags::{ClassWeight, CountsName, DataArgs, FormatName, NormalizeName, StartName, TaskArgs};
 use clap::ValueEnum;
+use gannet::train::KeptNegatives;
 use serde_json::{Value, json};
 
 /// How the client reads its data, as JSON for its workers.
@@ -28,6 +29,7 @@ pub fn reading(data: &DataArgs, tasks: &TaskArgs) -> String {
         "skip_bad_lines": input.skip_bad_lines,
         "normalize": data.normalize.and_then(|normalize| name(normalize.to_possible_value())),
         "class_weight": data.class_weight.map(|weight| weight.to_string()),
+        "keep_negatives": data.keep_negatives.map(KeptNegatives::share),
         "no_intercept": data.no_intercept,
         "intercept_start": name(data.intercept_start.to_possible_value()),
         "start_together": tasks.start_together,
@@ -64,6 +66,7 @@ pub fn take_over(data: &mut DataArgs, tasks: &mut TaskArgs, reading: &str) -> Op
     data.normalize = normalize.transpose().ok()?;
     let weight = settings["class_weight"].as_str().map(ClassWeight::parse);
     data.class_weight = weight.transpose().ok()?;
+    data.keep_negatives = settings["keep_negatives"].as_f64().and_then(KeptNegatives::new);
     data.no_intercept = settings["no_intercept"].as_bool()?;
     data.intercept_start = StartName::from_str(settings["intercept_start"].as_str()?, false).ok()?;
     tasks.start_together |= settings["start_together"].as_bool()?;

@@ -12,7 +12,6 @@ use crate::model::{row_type, warm_start};
 use crate::train::fields;
 use gannet::Transports;
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
-use gannet::train::limits::FIELD_FACTORS_MAX;
 use gannet::train::models::{Model, ModelSettings, Objective};
 use gannet::train::{Data, Options, PushContent, Reduce, RemoteTables};
 use std::path::Path;
@@ -38,14 +37,6 @@ impl PlannedModel {
 
 /// Builds a model, and checks that its tables can be.
 fn built(shape: &Shape, settings: ModelSettings) -> Result<Box<dyn Model>, Failure> {
-    let (fields, width) = (shape.fields.len(), shape.fields.len() * shape.factors);
-    if width > FIELD_FACTORS_MAX {
-        return Err(Failure::input(format!(
-            "--model {}: {fields} fields of {} factors are {width} numbers, and a row has at most {}: choose fewer \
-             --factors, or leave columns out (--ignore)",
-            shape.model, shape.factors, FIELD_FACTORS_MAX
-        )));
-    }
     let model =
         build(shape, settings).ok_or_else(|| Failure::input("--model lr is not one of these models"))?;
     for schema in schemas_of(&*model) {

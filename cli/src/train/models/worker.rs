@@ -18,7 +18,7 @@ use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::table::TableId;
-use gannet::train::models::{push_of, score, sizes};
+use gannet::train::models::{Measured, push_of, score, sizes};
 use gannet::train::{Data, PushContent, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
@@ -102,14 +102,17 @@ impl Learner for ModelLearner {
         in_job: Option<&InJob>,
     ) -> Result<(Report, Validated), Failure> {
         let is_chief = || in_job.map_or(own.is_chief, InJob::is_chief);
-        let count_batches = |batches| run.trained(batches);
+        let (count_batches, end_job) =
+            (|batches| run.trained(batches), || in_job.into_iter().for_each(InJob::train_no_more));
         let mut validator =
             Validator::new(own.results(), own.held_out.as_ref(), self.planned.model.task(), &is_chief)
+                .with_validation(own.options.validation.as_ref())
+                .ends_job(&end_job)
                 .on_step(&count_batches);
         let of = (own.display(), &own.metrics, in_job);
         let PlannedModel { model, shape, .. } = &mut self.planned;
         let trained = learn(&own.options, (&mut **model, shape), tables, &own.stop, of, &mut validator)?;
-        Ok((trained, validator.validated()))
+        Ok((trained, validator.end_of_worker()))
     }
 
     fn close<'t>(
@@ -119,6 +122,14 @@ impl Learner for ModelLearner {
         tables.close_pusher()?;
         let table = tables.id(0);
         Ok((tables.worker(), table))
+    }
+
+    fn score(
+        &mut self,
+        tables: &mut RemoteTables<Transports>,
+        data: &Data,
+    ) -> Result<Option<Measured>, Failure> {
+        Ok(score(data, &mut *self.planned.model, tables)?)
     }
 
     fn measure(

@@ -29,6 +29,25 @@ impl JobState {
         }
     }
 
+    /// The chief has seen that more training makes the model no better: splits that nobody holds count as trained. Those
+    /// that workers hold are trained to their end. Data that grows has an end of its own, so nothing changes there.
+    ///
+    /// # Errors
+    /// It is not the chief, is not in the job, or was given up.
+    pub fn train_no_more(&mut self, incarnation: WorkerIncarnation) -> Result<(), JobStateError> {
+        self.member(incarnation)?;
+        if self.growing.is_some() || self.is_trained() {
+            return Ok(());
+        }
+        if self.chief() != Some(incarnation) {
+            return Err(JobStateError::NotChief(incarnation));
+        }
+        self.next = self.plan.tasks();
+        self.returned.clear();
+        self.settle_chief();
+        Ok(())
+    }
+
     /// The chief has tested and saved.
     ///
     /// # Errors

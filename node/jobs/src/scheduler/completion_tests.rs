@@ -69,6 +69,27 @@ fn two_workers_were_chief_at_the_end_when_one_with_a_lower_index_came_late() {
 }
 
 #[test]
+fn a_job_that_has_trained_enough_ends_with_the_splits_that_are_held() {
+    let mut model = CompletionModel::of(2, 9, &[0, 1]);
+    let (chief, other) = (incarnation(0, 1), incarnation(1, 1));
+    let (first, held) = (model.take(chief), model.take(other));
+    model.job.done(chief, first, 10).unwrap();
+    assert_eq!(model.job.train_no_more(other), Err(JobStateError::NotChief(other)));
+    model.job.train_no_more(chief).unwrap();
+    assert_eq!(model.job.take(chief, &[]), Ok(SplitGrant::Wait), "worker 1 holds a split");
+    assert!(!model.job.is_trained() && !model.is_chief(chief));
+    // It dies: its split is trained by the other one.
+    model.come(incarnation(1, 2));
+    assert!(model.job.fenced(other, &[]));
+    let SplitGrant::Task { index, .. } = model.job.take(chief, &[]).unwrap() else { panic!("it is free") };
+    assert_eq!(index, held);
+    model.job.done(chief, held, 10).unwrap();
+    model.job.train_no_more(chief).unwrap();
+    assert_eq!(model.job.take(incarnation(1, 2), &[]), Ok(SplitGrant::Over));
+    assert!(model.is_chief(chief) && model.job.counts().examples == 20);
+}
+
+#[test]
 fn nobody_saved_when_the_lowest_worker_had_left_before_the_end() {
     let mut model = CompletionModel::of(2, 1, &[0, 1]);
     model.job.leave(incarnation(0, 1)).unwrap();

@@ -218,6 +218,10 @@ impl Scheduler {
                 SchedulerReplyV1::Noted
             }
             SchedulerActionV1::Found(found) => SchedulerReplyV1::Stand(job.take_found(incarnation, found)?),
+            SchedulerActionV1::Enough => {
+                job.train_no_more(incarnation)?;
+                SchedulerReplyV1::Noted
+            }
             SchedulerActionV1::Leave => {
                 job.leave(incarnation)?;
                 SchedulerReplyV1::Noted

@@ -42,8 +42,12 @@ pub(crate) fn request(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
         5 => SchedulerActionV1::FencedV2 { dead: incarnation(choices), acked: vec![(0, 1)] },
         6 => SchedulerActionV1::Meet { name: text(choices) },
         7 => SchedulerActionV1::Fail { why: text(choices) },
-        _ => [SchedulerActionV1::Leave, SchedulerActionV1::Status, SchedulerActionV1::Saved]
-            [choices.below(3) as usize]
+        _ => [
+            SchedulerActionV1::Leave,
+            SchedulerActionV1::Status,
+            SchedulerActionV1::Saved,
+            SchedulerActionV1::Enough,
+        ][choices.below(4) as usize]
             .clone(),
     };
     let run = ["", "one", "two", "no/name"][choices.below(4) as usize].to_owned();

@@ -123,6 +123,8 @@ pub enum SchedulerActionV1 {
     Saved,
     /// What a worker found in the source that grows.
     Found(Found),
+    /// The chief has trained enough: no split is handed out any more.
+    Enough,
 }
 
 /// The scheduler's reply.

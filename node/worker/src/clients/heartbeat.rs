@@ -432,6 +432,14 @@ impl<N: Net> Heartbeat<N> {
         self.ask(|client| client.note_table(table.clone()))
     }
 
+    /// Tells the scheduler, as the chief, that the job has trained enough.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn train_no_more(&self) -> Result<(), String> {
+        self.ask(JobClient::train_no_more)
+    }
+
     /// Tells the scheduler that the job cannot go on. All workers learn why.
     pub fn fail(&self, why: &str) {
         if let Err(error) = self.ask(|client| client.fail(why)) {

@@ -275,6 +275,14 @@ impl<N: Net> JobClient<N> {
             .map(|_| ())
     }
 
+    /// Reports, as the chief, that the job has trained enough: no split is handed out any more.
+    ///
+    /// # Errors
+    /// As [`report`](Self::report), or this worker is not the chief.
+    pub fn train_no_more(&mut self) -> Result<(), WorkerError> {
+        self.note(SchedulerActionV1::Enough)
+    }
+
     /// Reports that the job cannot go on. All workers learn why.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use crate::read::fields::field::{FieldId, FieldRun};
 use crate::read::fields::field_places::FieldPlaces;
 use crate::read::fields::made_crosses::{MadeCrosses, OwnCrosses};
 use crate::read::formats::columns::Columns;
+use gannet_core::mix;
 use std::sync::Arc;
 
 /// What a pass does with the fields of its examples.
@@ -19,6 +20,9 @@ pub struct FieldUse {
     pub in_blocks: bool,
     /// The places of fields, which readers say in blocks instead of their ids.
     pub places: Option<Arc<FieldPlaces>>,
+    /// The field whose feature says in which group an example is, for the [AUC by group](crate::GroupedQuality): the
+    /// name of a column, a namespace or a libffm field. Readers then say groups in blocks.
+    pub group: Option<String>,
     /// Which crosses have made a feature, of all passes over the data.
     pub made: Arc<MadeCrosses>,
 }
@@ -29,9 +33,31 @@ impl FieldUse {
         FieldUse { crosses: Arc::new(crosses), ..FieldUse::default() }
     }
 
+    /// Whether parsers say the fields of features in blocks.
+    pub(crate) fn is_said(&self) -> bool {
+        self.in_blocks || self.group.is_some()
+    }
+
     /// Whether readers say the fields of features in blocks, and as what: by their places if they are given.
     pub fn say(&mut self, places: Option<Arc<FieldPlaces>>) {
         (self.in_blocks, self.places) = (places.is_some(), places);
+    }
+
+    /// Says the groups of a block's examples, and makes places of its fields if there are places.
+    pub(crate) fn settle(&self, block: &mut Block) {
+        if let Some(group) = &self.group {
+            let field = FieldId::of(group.as_bytes()).id;
+            // Of a number the value says the group.
+            let of = |at: usize| block.keys[at] ^ mix(u64::from(block.values[at].to_bits()));
+            let group =
+                |i: usize| block.range(i).find(|&at| block.fields.get(at) == Some(&field)).map_or(0, of);
+            block.groups = (0..block.len()).map(group).collect();
+        }
+        match &self.places {
+            Some(places) => places.apply(block),
+            None if !self.in_blocks => block.fields.clear(),
+            None => {}
+        }
     }
 
     /// Which crosses have made no feature, as flags name them, and in how many examples. `None`: each has made one, or
@@ -66,8 +92,12 @@ impl FieldUse {
     }
 
     fn check_names(&self, file: &str, is_feature: impl Fn(&str) -> bool, all: &str) -> Result<(), ReadError> {
-        let Some(name) = self.crosses.unknown(is_feature) else { return Ok(()) };
-        let what = format!("a cross (--cross) has {name:?}, which is no column of features{all}");
+        let group = self.group.as_deref().filter(|name| !is_feature(name));
+        let what = match (self.crosses.unknown(&is_feature), group) {
+            (Some(name), _) => format!("a cross (--cross) has {name:?}, which is no column of features{all}"),
+            (None, Some(name)) => format!("--group {name:?} is no column of features{all}"),
+            (None, None) => return Ok(()),
+        };
         Err(ReadError::Columns { file: file.to_owned(), what })
     }
 }
@@ -83,7 +113,7 @@ pub(crate) struct ExampleFields {
 
 impl ExampleFields {
     pub fn new(of: &FieldUse) -> ExampleFields {
-        let is_used = of.in_blocks || !of.crosses.is_empty();
+        let is_used = of.is_said() || !of.crosses.is_empty();
         ExampleFields { is_used, of: of.clone(), ..ExampleFields::default() }
     }
 
@@ -132,7 +162,7 @@ impl ExampleFields {
     }
 
     fn end_used(&mut self, block: &mut Block, start: usize) -> Result<(), &'static str> {
-        if self.of.in_blocks {
+        if self.of.is_said() {
             block.fields.resize(start, 0);
             for run in &self.runs {
                 block.fields.resize(run.end, run.field.id);

@@ -1,4 +1,4 @@
-//! The fields that a model knows, each with a place of its own: a network or a field-aware machine has a vector there.
+//! The fields that a model knows, and their places: a network or a field-aware machine has a vector for each place.
 
 use crate::read::block::Block;
 use crate::read::fields::field::FieldId;
@@ -12,11 +12,12 @@ pub const NO_FIELD: u64 = u64::MAX;
 /// The field of the intercept in a block.
 const INTERCEPT_FIELD: u64 = 0;
 
-/// The fields of a model in the order of their ids, which is the order of their places.
+/// The fields of a model in the order of their ids. Each has a place of its own if there are enough.
 #[derive(Default)]
 pub struct FieldPlaces {
     ids: Vec<u64>,
     places: HashMap<u64, u64>,
+    most: usize,
     /// Features of other fields.
     strangers: AtomicU64,
 }
@@ -28,12 +29,12 @@ impl fmt::Debug for FieldPlaces {
 }
 
 impl FieldPlaces {
-    /// The places of these fields.
-    pub fn new(mut ids: Vec<u64>) -> FieldPlaces {
+    /// The places of these fields, at most so many, which is above 0. More fields share places.
+    pub fn new(mut ids: Vec<u64>, most: usize) -> FieldPlaces {
         ids.sort_unstable();
         ids.dedup();
-        let places = (0..).zip(&ids).map(|(place, &id)| (id, place)).collect();
-        FieldPlaces { ids, places, strangers: AtomicU64::new(0) }
+        let places = ids.iter().enumerate().map(|(at, &id)| (id, (at % most) as u64)).collect();
+        FieldPlaces { ids, places, most, strangers: AtomicU64::new(0) }
     }
 
     /// The ids of fields with these names.
@@ -44,6 +45,11 @@ impl FieldPlaces {
     /// The ids of the fields: the keys of their names.
     pub fn ids(&self) -> &[u64] {
         &self.ids
+    }
+
+    /// The most places.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// How many features of other fields there were, of all passes over the data.
@@ -87,7 +93,7 @@ mod tests {
 
     #[test]
     fn each_field_has_its_place_in_any_order() {
-        let places = FieldPlaces::new(vec![30, 10, 20, 10]);
+        let places = FieldPlaces::new(vec![30, 10, 20, 10], 3);
         assert_eq!(places.ids(), [10, 20, 30]);
         let mut block = Block::default();
         block.clear();
@@ -102,5 +108,9 @@ mod tests {
         let none = NO_FIELD;
         assert_eq!(block.fields, [none, 0, 0, 1, 2, none, 0, none, none, 0, none, 2, 1, 1]);
         assert_eq!(places.strangers(), 2);
+        let mut shared = Block { labels: vec![1.0], offsets: vec![0, 3], ..Block::default() };
+        shared.fields = vec![10, 20, 30];
+        FieldPlaces::new(vec![30, 10, 20], 2).apply(&mut shared);
+        assert_eq!(shared.fields, [0, 1, 0], "two fields share a place");
     }
 }
