@@ -26,6 +26,7 @@ mod features;
 mod flags;
 mod forget;
 mod input;
+mod inspect;
 mod job;
 mod launch;
 mod launched;
@@ -40,6 +41,7 @@ mod server;
 mod signals;
 mod status;
 mod train;
+mod tune;
 
 use failure::Failure;
 use flags::{Cli, Command};
@@ -74,6 +76,8 @@ fn run_command(cli: Cli) -> Result<(), Failure> {
         Command::Status(args) => status::run_status(&args),
         Command::Forget(args) => forget::run_forget(&args),
         Command::Predict(args) => predict::run_predict(&args),
+        Command::Tune(args) => tune::run_tune(&args),
+        Command::Inspect(args) => inspect::run_inspect(&args),
         Command::Checkpoint(args) => checkpoint::run_checkpoint(&args),
         Command::Doctor(args) => doctor::run_doctor(&args),
         Command::Bench(args) => bench::run_bench(&args, &cli.log),

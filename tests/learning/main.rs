@@ -7,6 +7,7 @@ mod crosses;
 mod damping;
 mod fields;
 mod importance;
+mod inspect;
 mod lbfgs;
 mod losses;
 mod models;

@@ -213,7 +213,10 @@ fn what_a_model_does_not_have_is_refused_by_name() {
     let path = folder.path().join("a.svm");
     std::fs::write(&path, "1 1:1 2:1 3:1\n0 1:1\n7 2:1\n").unwrap();
     for (flags, said) in [
-        ("--factors 4", "--factors: no setting of --model lr, which has none; it belongs to fm, ffm, deepfm, mf"),
+        (
+            "--factors 4",
+            "--factors: no setting of --model lr, which has none; it belongs to fm, ffm, deepfm, mf",
+        ),
         ("--model linear --classes 3", "it belongs to softmax"),
         ("--model fm --hidden 4", "it belongs to deepfm"),
         ("--model fm --deviation -1", "--deviation -1"),

@@ -26,6 +26,7 @@ pub use read::cache::place::Cache;
 pub use read::class_weights::ClassWeights;
 pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
 pub use read::error::{BadLine, BadLines, ReadError};
+pub use read::feature_names::FeatureNames;
 pub use read::fields::crosses::Crosses;
 pub use read::fields::example_fields::FieldUse;
 pub use read::fields::field_places::{FieldPlaces, NO_FIELD};

@@ -4,6 +4,7 @@ use crate::features;
 use crate::flags::bench::BenchArgs;
 use crate::flags::checkpoints::CheckpointArgs;
 use crate::flags::doctor::DoctorArgs;
+use crate::flags::inspect::InspectArgs;
 use crate::flags::job::TypedFlags;
 use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 use crate::flags::log::LogArgs;
@@ -11,6 +12,7 @@ use crate::flags::predict::PredictArgs;
 use crate::flags::server::{SchedulerArgs, ServerArgs};
 use crate::flags::status::{ForgetArgs, StatusArgs};
 use crate::flags::training::TrainArgs;
+use crate::flags::tune::TuneArgs;
 use crate::flags::words::short_help::spelled;
 use crate::flags::words::{environment, foreign, numbers, short_help};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -89,6 +91,10 @@ pub enum Command {
     Forget(ForgetArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
+    /// Look for good settings of a training: try some side by side, on one reading of its data.
+    Tune(TuneArgs),
+    /// Show what a trained model has learned: its largest weights by name, and those of each field.
+    Inspect(InspectArgs),
     /// Save, list, check, compare, restore, export and prune the checkpoints of a job.
     Checkpoint(CheckpointArgs),
     /// Measure this machine's limit, and the server beside it.

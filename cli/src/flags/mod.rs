@@ -6,6 +6,7 @@ pub mod checkpoints;
 pub mod cli;
 pub mod data;
 pub mod doctor;
+pub mod inspect;
 pub mod job;
 pub mod launch;
 pub mod log;
@@ -19,6 +20,7 @@ pub mod server;
 pub mod status;
 pub mod training;
 pub mod transport;
+pub mod tune;
 pub mod words;
 
 pub use crate::flags::backups::ReplicationName;
@@ -33,6 +35,7 @@ pub use crate::flags::data::{
     StartName, TypesName,
 };
 pub use crate::flags::doctor::DoctorArgs;
+pub use crate::flags::inspect::InspectArgs;
 pub use crate::flags::job::{
     DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TableArgs, TaskArgs,
     TasksName,
@@ -50,4 +53,5 @@ pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionAr
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
 pub use crate::flags::training::{ClassWeight, DataArgs, OutputArgs, PassArgs, TrainArgs, WatchArgs};
 pub use crate::flags::transport::{CacheUseName, IoArgs, IoName, SyncRowsName, TransportName};
+pub use crate::flags::tune::TuneArgs;
 pub use crate::flags::words::short_help::spelled;

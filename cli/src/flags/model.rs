@@ -79,7 +79,7 @@ pub struct ModelArgs {
     /// fm, ffm, deepfm, mf: factors of a feature. Default: 8; ffm: 4, for each field; mf: 40.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(FACTORS_MAX)))]
     pub factors: Option<u32>,
-    /// fm, ffm, deepfm, mf: standard deviation of the initial factors. Default: 0.05.
+    /// fm, ffm, deepfm, mf: standard deviation of the initial factors. Default: 0.01; mf: 0.05.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub deviation: Option<f32>,
     /// deepfm: units of each hidden layer. Default: 32,16.
@@ -122,6 +122,11 @@ impl ModelArgs {
             _ => 8,
         };
         self.factors.unwrap_or(default)
+    }
+
+    /// The standard deviation of the initial factors.
+    pub fn deviation(&self) -> f32 {
+        self.deviation.unwrap_or(if self.model == ModelName::Mf { 0.05 } else { 0.01 })
     }
 
     /// The units of each hidden layer.

@@ -19,4 +19,11 @@ pub struct PredictArgs {
     /// Print one JSON object with the quality instead of one probability a line.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+    /// Print a JSON object for each example: its prediction, its margin, and what each feature contributes to that.
+    /// Reads the data twice, for the names of features.
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub explain: bool,
+    /// Write the ROC curve and the reliability diagram of labelled data as SVG: roc.svg and reliability.svg.
+    #[arg(long, help_heading = "Output", value_name = "DIR")]
+    pub plots: Option<PathBuf>,
 }

@@ -180,6 +180,9 @@ pub struct OutputArgs {
     /// Folder to write the model to. A model that was there is moved to DIR/previous.
     #[arg(long, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Write the ROC curve and the reliability diagram of --test, or else of the training's own predictions, as SVG.
+    #[arg(long, help_heading = "Output", value_name = "DIR", hide_short_help = true)]
+    pub plots: Option<PathBuf>,
     /// What happens while the model is trained.
     #[command(flatten)]
     pub watch: WatchArgs,

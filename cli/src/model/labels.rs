@@ -26,6 +26,7 @@ pub fn labels(args: &ModelArgs, input: &InputArgs, of_two: Labels) -> Result<Lab
 pub fn rate(model: ModelName) -> f32 {
     match model {
         ModelName::Linear => 0.5,
+        ModelName::Ffm => 0.1,
         _ => 0.05,
     }
 }

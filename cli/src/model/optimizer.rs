@@ -140,6 +140,14 @@ pub fn rule_choice(
     Ok(RuleChoice { rule, shaping: GradientTransform { l2: 0.0, ..shaping }, l2 })
 }
 
+/// The learning rate without `--alpha`. `of_model`: that of AdaGrad for the model.
+pub fn default_rate(args: &OptimizerArgs, of_model: f32) -> f32 {
+    match args.optimizer {
+        None | Some(OptimizerName::Adagrad) => of_model,
+        Some(optimizer) => FlagValues { flags: &[], known: settings(optimizer) }.value("--alpha"),
+    }
+}
+
 /// The effective value of each flag, which every process of a run must share.
 pub fn run_settings(args: &OptimizerArgs, default: OptimizerName, alpha: Option<f32>) -> Vec<RunSetting> {
     let (optimizer, s) = (args.optimizer.unwrap_or(default), &args.settings);

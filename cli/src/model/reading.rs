@@ -1,7 +1,7 @@
 //! How a model's data was read, from its notes.
 
 use crate::failure::Failure;
-use crate::flags::{InputArgs, PredictArgs};
+use crate::flags::InputArgs;
 use crate::input;
 use crate::model::notes::{CROSSES, LETTER_CROSSES};
 use crate::model::saves;
@@ -103,24 +103,24 @@ impl DataReading {
     /// # Errors
     /// A flag contradicts the model, or the data has another format. The keys of a model have a meaning in its own
     /// format only.
-    pub fn of(&self, data: &mut Data, args: &PredictArgs) -> Result<(), Failure> {
+    pub fn of(&self, data: &mut Data, model: &Path, input: &InputArgs) -> Result<(), Failure> {
         data.unlabelled = true;
         data.normalize = self.normalize.clone();
-        let model = args.model.display();
+        let model = model.display();
         let was = |what: &str| {
             Err(Failure::input(format!("the model in {model} was trained on {what}; leave the flag out")))
         };
         if data.format != Format::Auto && !data.format.is_like(self.format) {
             return was(&format!("{} and --format says {}", in_words(&self.format), in_words(&data.format)));
         }
-        if args.input.criteo_counts.is_some() && data.counts != self.counts {
+        if input.criteo_counts.is_some() && data.counts != self.counts {
             return was(&format!("--criteo-counts {}", in_words(&self.counts)));
         }
         if !data.fields.crosses.is_empty() && *data.fields.crosses != self.crosses {
             return was("other crosses (--cross, --quadratic, --cubic)");
         }
         data.fields.crosses = Arc::default();
-        self.same_columns(data, &args.input, &model.to_string())?;
+        self.same_columns(data, input, &model.to_string())?;
         (data.format, data.counts) = (self.same_format(data, &model.to_string())?, self.counts);
         data.fields.crosses = Arc::new(self.crosses.clone());
         data.fields.say(self.fields.clone());
@@ -129,7 +129,7 @@ impl DataReading {
             data.columns = ColumnChoice { label, ..columns.into() };
             data.scale.clone_from(&columns.scale);
         }
-        self.labels(data, &args.input, &format!("the model in {model}"))
+        self.labels(data, input, &format!("the model in {model}"))
     }
 
     /// Refuses flags that contradict the model's columns.

@@ -7,9 +7,11 @@ use crate::model::lr;
 use crate::model::reading::{DataReading, reading};
 use crate::model::shape::Shape;
 use crate::report::measures::measured;
+use gannet::Rule;
+use gannet::optim::{GradientTransform, Sgd};
 use gannet::storage::Checkpoint;
-use gannet::table::Init;
-use gannet::train::models::{Measured, Model, ModelSettings, score};
+use gannet::table::{Admission, Init, RowType};
+use gannet::train::models::{Linear, Measured, Model, ModelSettings, Objective, score};
 use gannet::train::{Data, SavedTables, TrainError, Weights, predict};
 use std::path::Path;
 
@@ -20,6 +22,9 @@ pub struct SavedModel {
     pub scorer: Scorer,
     /// How the model's data was read.
     pub reading: DataReading,
+    /// Its kind, as `--model` names it, and the rows of its features.
+    pub kind: String,
+    pub rows: u64,
 }
 
 /// What scores examples.
@@ -28,6 +33,25 @@ pub enum Scorer {
     Clicks(Weights),
     /// Another model, and its tables.
     Tables(Box<dyn Model>, SavedTables),
+}
+
+impl Scorer {
+    /// The model with its tables. A logistic regression is a linear model of clicks.
+    pub fn into_tables(self) -> (Box<dyn Model>, SavedTables) {
+        let weights = match self {
+            Scorer::Tables(model, tables) => return (model, tables),
+            Scorer::Clicks(weights) => weights,
+        };
+        let (rule, shaping) = (Rule::Sgd(Sgd { lr: 0.0 }), GradientTransform::NONE);
+        let (row_type, admission) = (RowType::F32, Admission::All);
+        let settings = ModelSettings { rule, row_type, shaping, admission, seed: 0, deviation: 0.0, l2: 0.0 };
+        let model = Linear::new(settings).with_objective(Objective::Click);
+        let mut tables = SavedTables::default();
+        let table = tables.add(&model.sparse());
+        let (keys, rows): (Vec<u64>, Vec<f32>) = weights.iter().unzip();
+        tables.put(table, &keys, &rows);
+        (Box::new(model), tables)
+    }
 }
 
 /// The model of the tables in a folder, by the notes of the first one. `None`: it is of another kind.
@@ -61,7 +85,8 @@ pub fn load_model(folder: &Path) -> Result<SavedModel, Failure> {
         }
         None => Scorer::Clicks(lr::weights(&first, folder, PREDICT)?),
     };
-    Ok(SavedModel { scorer, reading: reading(&first, folder)? })
+    let kind = Shape::of(&first).model;
+    Ok(SavedModel { scorer, reading: reading(&first, folder)?, kind, rows: first.rows() })
 }
 
 /// The quality of a saved model on data that is read as its own.

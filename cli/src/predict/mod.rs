@@ -1,5 +1,6 @@
 //! `gannet predict`: a line for each example, or the measures as JSON.
 
+pub mod explanations;
 pub mod output;
 
 use crate::failure::Failure;
@@ -7,18 +8,26 @@ use crate::flags::PredictArgs;
 use crate::input;
 use crate::model::saved::{SavedModel, Scorer, load_model};
 use crate::model::saves;
+use crate::predict::explanations::print_explanations;
 use crate::predict::output::{Ended, print_quality, write as write_out};
 use crate::report::measures::measured;
-use gannet::train::models::{Forecast, forecast};
+use crate::report::plots;
+use gannet::train::models::{Forecast, Measured, forecast};
 use gannet::train::predict;
 use std::fmt::Write as _;
 use std::io::{self};
 
 /// Runs the command.
 pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
-    let SavedModel { scorer, reading } = load_model(&args.model)?;
+    let SavedModel { scorer, reading, .. } = load_model(&args.model)?;
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
-    reading.of(&mut data, args)?;
+    reading.of(&mut data, &args.model, &args.input)?;
+    if let Some(folder) = &args.plots {
+        plots::may_write(folder)?;
+    }
+    if args.explain {
+        return print_explanations(&data, scorer);
+    }
     saves::warn_of_early_end(&args.model, reading.ended.as_deref());
     let (mut out, mut text) = (io::stdout().lock(), String::new());
     let mut print = |forecasts: &mut dyn Iterator<Item = Forecast>| -> Result<(), Ended> {
@@ -54,6 +63,13 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
         Ok(predicted) => predicted,
         Err(ended) => return Ended::failure(ended).map_or(Ok(()), Err),
     };
+    if let (Some(folder), Some(quality)) = (&args.plots, measured.as_ref().and_then(Measured::click)) {
+        plots::write(folder, quality)?;
+    } else if args.plots.is_some() {
+        return Err(Failure::input(
+            "--plots: the data has no labels, or the model predicts no probability of a label 1",
+        ));
+    }
     print_quality(args, examples, measured.as_ref(), &bad_lines, (reading.ended.is_none(), lr));
     Ok(())
 }

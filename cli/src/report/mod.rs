@@ -4,6 +4,7 @@ pub mod account;
 pub mod measures;
 pub mod models;
 pub mod numbers;
+pub mod plots;
 pub mod progress;
 pub mod steps;
 pub mod training;

@@ -195,7 +195,7 @@ fn of_model(of: &ModelArgs) -> Vec<RunSetting> {
         RunSetting::new("--classes", of.classes.unwrap_or(10)),
         RunSetting::new("--loss", of.loss.map_or("by the model".into(), |loss| loss.to_string())),
         RunSetting::new("--factors", of.factors()),
-        RunSetting::new("--deviation", of.deviation.unwrap_or(0.05)),
+        RunSetting::new("--deviation", of.deviation()),
         RunSetting::new("--hidden", hidden.join(",")),
         RunSetting::new("--seed", of.seed.unwrap_or(1)),
         RunSetting::new("--topics", of.topics.unwrap_or(20)),

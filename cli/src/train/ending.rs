@@ -8,6 +8,7 @@ use crate::model::saves;
 use crate::report::account::Account;
 use crate::report::models::warn_of_quality;
 use crate::report::numbers::Numbers;
+use crate::report::plots;
 use crate::report::training::print_report;
 use gannet::train::models::Measured;
 use gannet::train::{BadLines, Columns, Report};
@@ -117,6 +118,7 @@ impl<'a> Results<'a> {
         weights: impl FnOnce() -> Result<Vec<(String, f32)>, Failure>,
         validated: Validated,
     ) -> Result<(), Failure> {
+        self.plot(of)?;
         if let Some(best) = &validated.best {
             let saved = self.output.out.as_deref().zip(best.rows);
             warn_of_quality(of, true);
@@ -141,6 +143,17 @@ impl<'a> Results<'a> {
         self.report((of, account), &weights()?, &validated);
         self.print_saved(saved, of.stopped);
         Ok(())
+    }
+
+    /// Writes the plots of the test, or else of the predictions before each step.
+    fn plot(&self, of: &Report) -> Result<(), Failure> {
+        let Some(folder) = &self.output.plots else { return Ok(()) };
+        match of.test.as_ref().or(of.progressive.as_ref()).and_then(Measured::click) {
+            Some(quality) => plots::write(folder, quality),
+            None => Err(Failure::input(
+                "--plots: no labelled example was predicted, or the model predicts no probability",
+            )),
+        }
     }
 
     /// Prints the report of a training by gradients.

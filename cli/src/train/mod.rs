@@ -26,6 +26,7 @@ use crate::failure::{Failure, STOPPED};
 use crate::flags::{JobName, ModelName, OptimizerName, TrainArgs};
 use crate::job::backups::Membership;
 use crate::job::{backups, check, end};
+use crate::report::plots;
 use crate::server::{Serving, store};
 use crate::train::lr_worker::run_lr_worker;
 use crate::train::places::Process;
@@ -39,6 +40,9 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     tasks::settle(&mut args.job, &args.data, model, lbfgs);
     Process { args: &args, is_launched: launched::is_launched() }.check_places()?;
     store::check_folders(args.output.out.as_deref(), args.job.data_dir.as_deref())?;
+    if let Some(folder) = args.output.plots.as_deref().filter(|_| args.job.job_name != Some(JobName::Ps)) {
+        plots::may_write(folder)?;
+    }
     if args.job.job_name != Some(JobName::Ps) && !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
         return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
     }

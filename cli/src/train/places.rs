@@ -15,6 +15,7 @@ use crate::train::follow;
 use JobName::{Client, Ps, Worker};
 use clap::ValueEnum;
 use gannet::table::RowType;
+use gannet::train::models::Objective;
 use gannet::worker::WireType;
 
 /// Flags, the processes in which they mean nothing, and why.
@@ -84,6 +85,8 @@ const PLACES: &[FlagPlace] = &[
         a job continues from the --data-dir of its servers"),
     (&["--validate", "--patience"], |p| p.has_feed(), "the client of --feed scores --test every --validate-every steps"),
     (&["--patience"], |p| p.is_job_of_shares(), "needs a scheduler that can end the job: --tasks on"),
+    (&["--plots"], |p| p.is_lbfgs() || p.is_lda() || p.model_predicts_no_label(), "plots are of the probabilities of a label, \
+        and of a training by steps"),
     (&["--patience"], |p| p.grows(), "data that grows has its own end (--until)"),
     (&["--validate", "--patience"], |p| p.is_alone() && p.args.job.data_dir.is_some(), "a --data-dir keeps the last rows, not those of \
         the best validation; save with --out"),
@@ -281,6 +284,10 @@ impl Process<'_> {
 
     fn has_fixed_share(&self) -> bool {
         self.role() == Some(Worker) && !self.has_feed() && self.args.job.tasks.tasks == TasksName::Off
+    }
+
+    fn model_predicts_no_label(&self) -> bool {
+        self.args.model.objective() != Some(Objective::Click)
     }
 
     fn is_job_of_shares(&self) -> bool {

@@ -37,6 +37,12 @@ impl Weights {
         if weight.is_nan() { 0.0 } else { weight }
     }
 
+    /// All keys with their weights.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, f32)> {
+        let all = self.keys.iter().copied().zip(self.weights.iter().copied());
+        all.filter(|(_, weight)| !weight.is_nan())
+    }
+
     /// Sets a weight. A new key with weight 0 or NaN is not stored.
     pub fn insert(&mut self, key: u64, weight: f32) {
         let weight = if weight.is_nan() { 0.0 } else { weight };

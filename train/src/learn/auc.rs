@@ -75,6 +75,21 @@ impl Auc {
         }
     }
 
+    /// The ROC curve, as [`Quality::roc`](crate::Quality::roc) has it.
+    pub fn curve(&mut self) -> Vec<(f64, f64)> {
+        match self {
+            Auc::Histogram(buckets) => curve(buckets.iter().copied()),
+            Auc::Exact(scores) => {
+                scores.sort_unstable();
+                let ties = scores.chunk_by(|a, b| a.0 == b.0).map(|tie| {
+                    let positives = tie.iter().filter(|s| s.1).count() as u64;
+                    [tie.len() as u64 - positives, positives]
+                });
+                curve(ties)
+            }
+        }
+    }
+
     /// The AUC and its largest error (0 when exact). `None` while all examples have the same label.
     pub fn value(&mut self) -> Option<(f64, f64)> {
         match self {
@@ -85,6 +100,29 @@ impl Auc {
             Auc::Histogram(buckets) => area(buckets.iter().copied()),
         }
     }
+}
+
+/// Most points of a curve.
+const CURVE_POINTS: usize = 256;
+
+/// The ROC curve over groups of (negatives, positives) in ascending order of score.
+fn curve(groups: impl DoubleEndedIterator<Item = [u64; 2]> + Clone) -> Vec<(f64, f64)> {
+    let all = groups.clone().fold([0, 0], |sum: [u64; 2], of| [sum[0] + of[0], sum[1] + of[1]]);
+    if all.contains(&0) {
+        return Vec::new();
+    }
+    let (mut above, mut points) = ([0u64; 2], vec![(0.0, 0.0)]);
+    let mut last = 0.0;
+    for group in groups.rev().filter(|group| *group != [0, 0]) {
+        above = [above[0] + group[0], above[1] + group[1]];
+        let point = (above[0] as f64 / all[0] as f64, above[1] as f64 / all[1] as f64);
+        // The sum of both shares grows along the curve, from 0 to 2.
+        if point.0 + point.1 - last >= 2.0 / CURVE_POINTS as f64 || above == all {
+            last = point.0 + point.1;
+            points.push(point);
+        }
+    }
+    points
 }
 
 /// The exact area of scores by their [`order`], which ascend. `None`: all labels are the same.
@@ -147,6 +185,9 @@ mod tests {
                     prop_assert!((exact.value().unwrap().0 - want).abs() < 1e-12);
                     let (got, error) = rough.value().unwrap();
                     prop_assert!((got - want).abs() <= error + 1e-12, "{got} {want} {error}");
+                    // The area below the curve, by trapezoids, is the AUC as far as all points are there.
+                    let area: f64 = exact.curve().windows(2).map(|w| (w[1].0 - w[0].0) * (w[0].1 + w[1].1) / 2.0).sum();
+                    prop_assert!((area - want).abs() < 0.02, "{area} {want}");
                 }
             }
             exact.spill();

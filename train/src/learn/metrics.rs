@@ -54,6 +54,9 @@ pub struct Quality {
     pub mean_label: f64,
     /// The mean AUC within groups, where examples have groups.
     pub grouped: Option<GroupedQuality>,
+    /// The ROC curve, from (0, 0) to (1, 1): the shares of negatives and of positives above each threshold. A few
+    /// hundred points; empty while all examples have the same label.
+    pub roc: Vec<(f64, f64)>,
     /// The reliability table, by tenths of the prediction.
     pub reliability: [Bin; BINS],
 }
@@ -182,6 +185,7 @@ impl Metrics {
             mean_predicted: self.predicted / self.mass,
             mean_label: self.positive / self.mass,
             grouped: self.groups.value(),
+            roc: self.auc.curve(),
             reliability: self.bins,
         })
     }

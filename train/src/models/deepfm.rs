@@ -7,6 +7,7 @@
 //! unit adds its inputs as [`dot`] says.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::contributions::{self, Contributions};
 use super::fm::{FACTORS, FactorizationMachine};
 use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
@@ -150,6 +151,30 @@ impl Model for DeepFm {
 
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
         score(self, batch, rows, each);
+    }
+
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions {
+        let rows = contributions::to_read(rows);
+        let (example, factors) = (Example::of(batch, i), self.factors);
+        let (sparse, layers) = (&rows[0], &rows[1..]);
+        let mut features = contributions::linear(batch, i, sparse, 0);
+        contributions::add_pairs(batch, i, sparse, factors, &mut features);
+        let is_pooled = self.widths[0] == factors;
+        let vectors = || {
+            let all = example.features().enumerate().filter(|(_, (.., intercept))| !intercept);
+            let field = |i| if is_pooled { Some(0) } else { example.field(i) };
+            all.filter_map(move |(i, (at, x, _))| Some((i, at, f64::from(x), field(i)?)))
+        };
+        let mut input = vec![0.0; self.widths[0]];
+        for (_, at, x, field) in vectors() {
+            contributions::add(&mut input[field * factors..][..factors], x, sparse.weights(at, FACTORS));
+        }
+        let (by_input, rest) = contributions::multipliers(layers, &self.widths, input);
+        for (i, at, x, field) in vectors() {
+            let by_vector = &by_input[field * factors..][..factors];
+            features[i] += x * contributions::product(sparse.weights(at, FACTORS), by_vector);
+        }
+        Contributions { output: 0, features, rest }
     }
 }
 

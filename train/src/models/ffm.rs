@@ -9,6 +9,7 @@
 //! the field of i; for b = a it is x_i (S(a, a) - v_i,a x_i).
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::contributions::{self, Contributions};
 use super::fm::{FACTORS, WEIGHT};
 use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
@@ -187,6 +188,28 @@ impl Model for FieldAwareMachine {
 
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
         score(self, batch, rows, each);
+    }
+
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions {
+        let rows = contributions::to_read(rows);
+        let (example, factors) = (Example::of(batch, i), self.factors);
+        let mut features = contributions::linear(batch, i, &rows[0], 0);
+        let known = || {
+            let all = example.features().enumerate();
+            all.filter_map(|(i, (at, x, _))| Some((i, at, f64::from(x), example.field(i)?)))
+        };
+        // Features meet once: each gets half of what they say together.
+        for (i, at, x, field) in known() {
+            let mut others = vec![0.0; self.width()];
+            for (j, other, y, of) in known() {
+                if i != j {
+                    let vector = &rows[0].weights(other, FACTORS)[field * factors..][..factors];
+                    contributions::add(&mut others[of * factors..][..factors], y, vector);
+                }
+            }
+            features[i] += 0.5 * x * contributions::product(rows[0].weights(at, FACTORS), &others);
+        }
+        Contributions { features, ..Contributions::default() }
     }
 }
 

@@ -132,7 +132,8 @@ pub fn push_of(options: &Options, model: &dyn Model) -> Result<PushContent, Back
     Ok(push)
 }
 
-struct ModelLearner<'a, T> {
+/// A model that learns batches in its tables.
+pub(super) struct ModelLearner<'a, T> {
     model: &'a mut dyn Model,
     tables: &'a mut T,
     task: Objective,
@@ -154,7 +155,7 @@ struct ModelLearner<'a, T> {
 }
 
 impl<'a, T: Tables> ModelLearner<'a, T> {
-    fn new(
+    pub fn new(
         options: &Options,
         model: &'a mut dyn Model,
         tables: &'a mut T,
@@ -237,7 +238,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     /// Learns a batch: pulls its rows, learns its examples and pushes.
-    fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
+    pub fn step(&mut self, batch: &Batch) -> Result<(), TrainError> {
         if batch.epoch != self.epoch {
             self.epoch = batch.epoch;
             if let Some(pass) = self.passes.drain(1..).next() {
@@ -274,9 +275,19 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
     }
 
     /// Sums of importance and losses over all examples so far.
-    fn sums(&self) -> (f64, f64) {
+    pub fn sums(&self) -> (f64, f64) {
         let sums = self.passes.iter().map(Measures::sums);
         sums.fold(self.between, |(mass, loss), (m, l)| (mass + m, loss + l))
+    }
+
+    /// Examples learned so far.
+    pub fn examples(&self) -> u64 {
+        self.examples
+    }
+
+    /// A mean loss as reports show it.
+    pub fn mean(&self, loss: f64) -> f64 {
+        self.task.mean(loss)
     }
 
     /// Learns the examples of a batch. With `first_time` they count in the reports.

@@ -6,6 +6,7 @@
 //! then added over the factors as [`sum`] says.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::contributions::{self, Contributions};
 use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use crate::backend::error::BackendError;
@@ -151,6 +152,13 @@ impl Model for FactorizationMachine {
 
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
         score(self, batch, rows, each);
+    }
+
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions {
+        let rows = contributions::to_read(rows);
+        let mut features = contributions::linear(batch, i, &rows[0], 0);
+        contributions::add_pairs(batch, i, &rows[0], self.factors, &mut features);
+        Contributions { features, ..Contributions::default() }
     }
 }
 

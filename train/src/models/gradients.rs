@@ -63,6 +63,16 @@ fn compare(model: &mut dyn Model, values: [f32; 3], label: f32, seed: u64) -> Re
     }
     let batch = with_fields(batch_of(&keys, &places[..=features], &x, label));
     prop_assert_eq!(model.check(Example::of(&batch, 0)), Ok(()));
+    let mut wanted = Vec::new();
+    model.score(&batch, &mut rows, &mut |_, outputs| wanted.extend_from_slice(outputs));
+    let explained = model.explain(&batch, 0, &mut rows);
+    let output = f64::from(wanted[explained.output]);
+    prop_assert!(
+        (explained.total() - output).abs() < 1e-5 * (1.0 + output.abs())
+            && explained.features.len() == keys.len(),
+        "{}: {explained:?} is not {output}",
+        model.name()
+    );
     let mut not_finite = 0;
     let step = BatchStep { batch: &batch, rows: &mut rows, measures: None, not_finite: &mut not_finite };
     model.learn(step).unwrap();

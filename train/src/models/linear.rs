@@ -2,6 +2,7 @@
 //! regression by least squares.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::contributions::{self, Contributions};
 use super::learned_rows::LearnedRows;
 use super::{BatchRows, Example, Model, ModelSettings, NumberLoss, Objective};
 use crate::backend::error::BackendError;
@@ -46,6 +47,13 @@ impl Model for Linear {
 
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
         score(self, batch, rows, each);
+    }
+
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions {
+        Contributions {
+            features: contributions::linear(batch, i, &contributions::to_read(rows)[0], 0),
+            ..Contributions::default()
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! 1, the user and the item. The intercept is mu. A row has a bias and the factors, in two segments.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::contributions::{self, Contributions};
 use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, NumberLoss, Objective};
 use crate::backend::error::BackendError;
@@ -82,6 +83,13 @@ impl Model for Factorization {
 
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
         score(self, batch, rows, each);
+    }
+
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions {
+        let rows = contributions::to_read(rows);
+        let mut features = contributions::linear(batch, i, &rows[0], 0);
+        contributions::add_pairs(batch, i, &rows[0], self.factors, &mut features);
+        Contributions { features, ..Contributions::default() }
     }
 }
 

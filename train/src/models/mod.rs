@@ -4,6 +4,7 @@
 //! [`score`](fn@score) and [`forecast`] score with them. [`Lda`] learns no gradients and has its own loop.
 
 mod batch_learner;
+mod contributions;
 mod deepfm;
 mod ffm;
 mod fit;
@@ -15,12 +16,14 @@ mod linear;
 mod mf;
 mod rows;
 mod score;
+mod side_by_side;
 mod softmax;
 
 pub use crate::learn::measures::{
     Classified, Estimated, Measured, Measures, NumberLoss, Objective, Separated,
 };
 pub use batch_learner::BatchStep;
+pub use contributions::Contributions;
 pub use deepfm::DeepFm;
 pub use ffm::FieldAwareMachine;
 pub use fit::{FitWatch, fit, fit_watched, push_of, sizes};
@@ -29,7 +32,8 @@ pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;
 pub use mf::Factorization;
 pub use rows::BatchRows;
-pub use score::{Forecast, forecast, score};
+pub use score::{Explained, Forecast, explain, forecast, score};
+pub use side_by_side::{SideBySide, TrialResult};
 pub use softmax::Softmax;
 
 use crate::backend::error::BackendError;
@@ -115,6 +119,9 @@ pub trait Model {
     /// Calls `each` with the number and the outputs ([`Objective::outputs`] of them) of every example of a batch.
     /// `rows` are those of a [`BatchStep`].
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32]));
+
+    /// What the features of example `i` of a batch contribute to its output. `rows` are those of a [`BatchStep`].
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions;
 }
 
 /// Settings of a model's tables.

@@ -1,6 +1,8 @@
 //! Scoring with a model: a test set against the tables, and any file against a saved model.
 
+use super::contributions::Contributions;
 use super::{BatchRows, Example, Measured, Measures, Model, Objective};
+use crate::backend::error::BackendError;
 use crate::backend::tables::WeightTables;
 use crate::batch::{Batch, Batcher};
 use crate::learn::evaluate::or_nothing;
@@ -23,6 +25,61 @@ pub enum Forecast {
     Margin(f32),
     /// The likeliest class, and its probability.
     Class(usize, f32),
+}
+
+/// A scored example, with what its features contribute.
+pub struct Explained<'a> {
+    /// The keys of its features, those of contributions in the same order.
+    pub keys: &'a [u64],
+    /// The prediction.
+    pub forecast: Forecast,
+    /// The output without contributions: the example's base, and the start of the intercept.
+    pub base: f32,
+    /// The contributions to the output.
+    pub contributions: Contributions,
+}
+
+/// Explains every example of `data` in order.
+///
+/// # Errors
+/// As for [`forecast`].
+///
+/// # Panics
+/// As [`forecast`].
+pub fn explain<T: WeightTables, E: From<TrainError>>(
+    data: &Data,
+    model: &mut dyn Model,
+    tables: &mut T,
+    mut out: impl FnMut(Explained<'_>) -> Result<(), E>,
+) -> Result<BadLines, E> {
+    let read = TrainError::from;
+    let task = model.task();
+    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(read)?;
+    let mut batcher = Batcher::new(model.sparse().shards, 0);
+    let (mut batch, mut rows) = (Batch::default(), rows_to_score(model, tables).map_err(TrainError::from)?);
+    while reader.next(&mut batch.block).map_err(read)? {
+        batcher.complete(&mut batch);
+        rows[0].pull(tables, &batch.keys).map_err(TrainError::from)?;
+        let mut forecasts = Vec::new();
+        model.score(&batch, &mut rows, &mut |_, outputs| forecasts.push(Forecast::of(task, outputs)));
+        for (i, forecast) in forecasts.into_iter().enumerate() {
+            let contributions = model.explain(&batch, i, &mut rows);
+            let (keys, base) = (&batch.block.keys[batch.block.range(i)], batch.block.base(i));
+            out(Explained { keys, forecast, base, contributions })?;
+        }
+    }
+    Ok(reader.bad_lines().clone())
+}
+
+/// The rows of a model's tables, with those of all examples pulled.
+fn rows_to_score<T: WeightTables>(model: &dyn Model, tables: &mut T) -> Result<Vec<BatchRows>, BackendError> {
+    let mut rows = vec![BatchRows::to_score(0, &model.sparse())];
+    for (number, (schema, count)) in (1..).zip(model.dense()) {
+        let mut layer = BatchRows::to_score(number, &schema);
+        layer.pull(tables, &(0..count).collect::<Vec<_>>())?;
+        rows.push(layer);
+    }
+    Ok(rows)
 }
 
 impl Forecast {
@@ -74,12 +131,7 @@ pub fn forecast<T: WeightTables, E: From<TrainError>>(
     let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(read)?;
     let mut batcher = Batcher::new(model.sparse().shards, 0);
     let (mut batch, mut measures) = (Batch::default(), Measures::new(task, true));
-    let mut rows = vec![BatchRows::to_score(0, &model.sparse())];
-    for (number, (schema, count)) in (1..).zip(model.dense()) {
-        let mut layer = BatchRows::to_score(number, &schema);
-        layer.pull(tables, &(0..count).collect::<Vec<_>>()).map_err(TrainError::from)?;
-        rows.push(layer);
-    }
+    let mut rows = rows_to_score(model, tables).map_err(TrainError::from)?;
     let (mut forecasts, mut examples) = (Vec::new(), 0);
     while reader.next(&mut batch.block).map_err(read)? {
         batcher.complete(&mut batch);

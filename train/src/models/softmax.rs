@@ -3,6 +3,7 @@
 //! section 4.3.4). A register holds some classes; a logit adds its features in their order.
 
 use super::batch_learner::{BatchStep, Passes, learn, score};
+use super::contributions::{self, Contributions};
 use super::learned_rows::{LearnedRows, ScaledVector};
 use super::{BatchRows, Example, Model, ModelSettings, Objective};
 use crate::backend::error::BackendError;
@@ -70,6 +71,15 @@ impl Model for Softmax {
 
     fn score(&mut self, batch: &Batch, rows: &mut [BatchRows], each: &mut dyn FnMut(usize, &mut [f32])) {
         score(self, batch, rows, each);
+    }
+
+    fn explain(&mut self, batch: &Batch, i: usize, rows: &mut [BatchRows]) -> Contributions {
+        let rows = contributions::to_read(rows);
+        let of = |output| contributions::linear(batch, i, &rows[0], output);
+        let logit = |output| of(output).iter().sum::<f64>();
+        let higher = |a: usize, b: usize| if logit(b) > logit(a) { b } else { a };
+        let output = (1..self.classes).fold(0, higher);
+        Contributions { output, features: of(output), rest: 0.0 }
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod cache;
 pub(crate) mod class_weights;
 pub(crate) mod data;
 pub(crate) mod error;
+pub(crate) mod feature_names;
 pub(crate) mod fields;
 pub(crate) mod first_examples;
 pub(crate) mod formats;

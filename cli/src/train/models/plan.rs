@@ -64,7 +64,7 @@ pub fn model(
         shaping,
         admission: admission.admission(),
         seed: of.seed.unwrap_or(1),
-        deviation: of.deviation.unwrap_or(0.05),
+        deviation: of.deviation(),
         l2,
     };
     let classes = match of.objective() {

@@ -43,6 +43,18 @@ impl SavedTables {
     }
 }
 
+impl SavedTables {
+    /// The rows of a table: keys, and the weights of all segments.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    pub fn rows(&self, table: TableIndex) -> impl Iterator<Item = (u64, &[f32])> {
+        let SavedTable { schema, places, weights } = &self.tables[table];
+        let dim = schema.weights();
+        places.iter().map(move |(&key, &place)| (key, &weights[place * dim..][..dim]))
+    }
+}
+
 impl WeightTables for SavedTables {
     fn schema(&self, table: TableIndex) -> &Schema {
         &self.tables[table].schema

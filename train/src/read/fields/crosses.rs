@@ -152,9 +152,7 @@ impl Crosses {
     ) -> Result<(), &'static str> {
         for (number, cross) in self.list.iter().enumerate() {
             let first = block.keys.len();
-            let mut products =
-                Products { parts: &cross.parts, block, start, runs, chosen: [0; CROSS_FIELDS_MAX] };
-            products.with(0, 1.0)?;
+            Products::of(cross, block, start, runs, |_, _| {}).with(0, 1.0)?;
             if block.keys.len() > first {
                 made(number);
             }
@@ -167,10 +165,28 @@ impl Crosses {
     }
 }
 
+impl Crosses {
+    /// Calls `each` with the key of each crossed feature of an example that begins a block, and the keys of the
+    /// features that it crosses.
+    ///
+    /// # Errors
+    /// As for [`append`](Self::append).
+    pub(crate) fn each(
+        &self,
+        block: &mut Block,
+        runs: &[FieldRun],
+        mut each: impl FnMut(u64, &[u64]),
+    ) -> Result<(), &'static str> {
+        self.list.iter().try_for_each(|cross| Products::of(cross, block, 0, runs, &mut each).with(0, 1.0))
+    }
+}
+
 /// The products of one cross in one example.
-struct Products<'a> {
+struct Products<'a, F> {
     parts: &'a [CrossPart],
     block: &'a mut Block,
+    /// Gets the key of each product, and those of its features.
+    made: F,
     /// Where the example's features begin.
     start: usize,
     runs: &'a [FieldRun],
@@ -178,7 +194,17 @@ struct Products<'a> {
     chosen: [usize; CROSS_FIELDS_MAX],
 }
 
-impl Products<'_> {
+impl<'a, F: FnMut(u64, &[u64])> Products<'a, F> {
+    fn of(
+        cross: &'a Cross,
+        block: &'a mut Block,
+        start: usize,
+        runs: &'a [FieldRun],
+        made: F,
+    ) -> Products<'a, F> {
+        Products { parts: &cross.parts, block, made, start, runs, chosen: [0; CROSS_FIELDS_MAX] }
+    }
+
     /// Appends the products with the features of the parts from `depth` on. `value` is the product of those before. Of
     /// a field with itself each pair is taken once, and each feature with itself, as in vw.
     fn with(&mut self, depth: usize, value: f32) -> Result<(), &'static str> {
@@ -216,7 +242,9 @@ impl Products<'_> {
             let group = rest.split_off_mut(..same.len());
             group.into_iter().for_each(<[u64]>::sort_unstable);
         }
-        self.block.keys.push(cross_key(&keys[..parts]));
+        let key = cross_key(&keys[..parts]);
+        (self.made)(key, &keys[..parts]);
+        self.block.keys.push(key);
         self.block.values.push(value);
         Ok(())
     }

@@ -124,6 +124,11 @@ impl Number {
     }
 }
 
+/// The category of a number, where numbers become buckets.
+pub(crate) fn bucket_text(x: i64) -> String {
+    if x > 2 { bucket(x).to_string() } else { format!("SP{x}") }
+}
+
 impl Criteo {
     pub fn new(intercept: bool, unlabelled: bool, counts: Counts, fields: ExampleFields) -> Criteo {
         Criteo { intercept, unlabelled, counts, tables: &TABLES, fields, repeats: RepeatedKeys::default() }
