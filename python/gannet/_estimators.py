@@ -13,6 +13,8 @@ import numpy as np
 try:
     from scipy import sparse
     from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.metrics import accuracy_score, r2_score
+    from sklearn.model_selection import train_test_split
     from sklearn.utils import check_random_state, compute_class_weight
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -157,6 +159,61 @@ class TableEstimator(BaseEstimator):
                 raise
             del self._rows
 
+    def _learn_passes(self, X: Any, y: Any, targets: list[Any], importances: Optional[Any]) -> int:
+        """Makes the passes of ``fit``: all ``epochs``, or with ``early_stopping`` until the score of the examples that
+        are held out gets no better. Returns their number."""
+        if not self.early_stopping:
+            self._learn(X, targets, importances, self.epochs)
+            return int(self.epochs)
+        patience = whole("n_iter_no_change", self.n_iter_no_change, 1, 2**32 - 1)
+        if not 0 < real("validation_fraction", self.validation_fraction) < 1:
+            raise ValueError(f"validation_fraction is {self.validation_fraction}; a number between 0 and 1 is wanted")
+        if real("tol", self.tol) < 0:
+            raise ValueError(f"tol is {self.tol}; 0 or more is wanted")
+        chosen = np.random.RandomState(0) if self.random_state is None else check_random_state(self.random_state)
+        stratify = y if isinstance(self, ClassifierMixin) else None
+        trained, held_out = train_test_split(
+            np.arange(X.shape[0]), test_size=self.validation_fraction, random_state=chosen, stratify=stratify
+        )
+        trained.sort()
+        mine = [target[trained] for target in targets]
+        weights, held_weights = (
+            (None, None) if importances is None else (importances[trained], importances[held_out])
+        )
+        best, best_rows, since, passes = -np.inf, None, 0, 0
+        while passes < self.epochs and since < patience:
+            self._learn(X[trained], mine, weights, 1)
+            passes += 1
+            score = self._held_out_score(X[held_out], y[held_out], held_weights)
+            since = 0 if score > best + self.tol else since + 1
+            if score > best:
+                best, best_rows = score, ([trainer.rows() for trainer in self._trainers], self._learned())
+        self.best_validation_score_ = float(best)
+        if since and best_rows is not None:
+            self._return_to(*best_rows)
+        return passes
+
+    def _held_out_score(self, X: Any, y: Any, weights: Optional[Any]) -> float:
+        """What ``score`` says of a matrix that was validated."""
+        metric = accuracy_score if isinstance(self, ClassifierMixin) else r2_score
+        return float(metric(y, self._predictions(X), sample_weight=weights))
+
+    def _predictions(self, X: Any) -> Any:
+        """What ``predict`` says of a matrix that was validated."""
+        raise NotImplementedError
+
+    def _learned(self) -> dict[str, Any]:
+        """Copies of what a pass has set."""
+        names = ("_coef", "_factors", "coef_", "intercept_", "factors_")
+        return {name: np.copy(self.__dict__[name]) for name in names if name in self.__dict__}
+
+    def _return_to(self, rows: list[Any], learned: dict[str, Any]) -> None:
+        """Goes back to the rows and weights of an earlier pass."""
+        self._drop_tables()
+        self._rows = rows
+        self.__dict__.update(learned)
+        self._go_on()
+
     def _learn(self, X: Any, targets: list[Any], importances: Optional[Any], epochs: int) -> None:
         """Learns each problem's targets (float32) of the examples, ``epochs`` times."""
         # After Ctrl-C there are rows to go on with, also without weights.
@@ -275,8 +332,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         else:
             self._begin(1 if len(classes) == 2 else len(classes))
             self.classes_ = classes
-        self._learn(X, targets_of(y, classes), importances, self.epochs)
-        self.n_iter_ = self.epochs
+        self.n_iter_ = self._learn_passes(X, y, targets_of(y, classes), importances)
 
     def _check_rows(self, what: str) -> None:
         """Refuses to go on without rows, which only weights of L-BFGS are."""
@@ -351,7 +407,13 @@ class TableClassifier(ClassifierMixin, TableEstimator):
 
     def predict(self, X: Any) -> Any:
         """The class of each example, of shape (n,)."""
-        scores = self.decision_function(X)
+        return self._classes_of(self.decision_function(X))
+
+    def _predictions(self, X: Any) -> Any:
+        scores = self._scores(X)
+        return self._classes_of(scores.ravel() if scores.shape[1] == 1 else scores)
+
+    def _classes_of(self, scores: Any) -> Any:
         if scores.ndim == 1:
             return self.classes_[(scores > 0).astype(np.intp)]
         return self.classes_[scores.argmax(axis=1)]

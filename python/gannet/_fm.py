@@ -1,6 +1,6 @@
 # scikit-learn has no types.
 # mypy: disable-error-code="import-untyped,misc"
-"""Factorization machines."""
+"""Factorization machines, for classes and for numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,55 @@ import numpy as np
 
 from . import _native
 from ._arguments import real, whole
-from ._estimators import Optimized, TableClassifier, learning, put
+from ._estimators import Optimized, TableClassifier, TableEstimator, learning, put
+from ._linear import TableRegressor
 
 # After _estimators, which says what is missing without scikit-learn.
 from sklearn.utils import check_random_state
 
 
-class FMClassifier(Optimized, TableClassifier):
+class _Machine(Optimized, TableEstimator):
+    """What machines share: their settings, and the pairs of features in their scores."""
+
+    # The model as the native module calls it.
+    _machine: str
+
+    def _learning(self) -> _native.Learning:
+        factors = whole("factors", self.factors, 1, 512)
+        if real("deviation", self.deviation) < 0:
+            raise ValueError(f"deviation is {self.deviation}; 0 or more is wanted")
+        return learning(
+            self._machine, self._rule(), l2=self.l2, factors=factors, deviation=self.deviation, seed=self._seed()
+        )
+
+    def _seed(self) -> int:
+        if self.random_state is None:
+            return 1
+        if isinstance(self.random_state, numbers.Integral):
+            # As scikit-learn has it.
+            return whole("random_state", self.random_state, 0, 2**32 - 1)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+        super()._take(features, weights, intercepts)
+        shape = (len(weights), self.n_features_in_, self.factors)
+        new = np.array([rows[:, 1:] for rows in weights], np.float64)
+        self._factors = put(getattr(self, "_factors", None), features, new, shape)
+        self.factors_ = self._factors
+        if self._sizes is not None:
+            given = self._sizes.factors_as_given(self.coef_, self.intercept_, self.factors_)
+            self.coef_, self.intercept_, self.factors_ = given
+
+
+def pairs_of(X: Any, factors: Any) -> Any:
+    """The sum over pairs of features of ``(v_i . v_j) x_i x_j`` for each example."""
+    squared = X.multiply(X) if hasattr(X, "multiply") else X * X
+    sums = np.asarray(X @ factors)
+    alone = np.asarray(squared @ (factors * factors).sum(axis=1))
+    return 0.5 * ((sums * sums).sum(axis=1) - alone)
+
+
+class FMClassifier(_Machine, TableClassifier):
     """A factorization machine (Rendle, 2010) for classes: logistic regression that also learns pairs of features.
 
     The margin is the intercept + the sum of ``w_i x_i`` + the sum over pairs of features of ``(v_i . v_j) x_i x_j``. It
@@ -48,6 +90,8 @@ class FMClassifier(Optimized, TableClassifier):
     random_state : int, RandomState or None
         None: the initial factors are those of seed 1, and the examples keep their order. An int is the seed. Not None:
         ``fit`` shuffles the examples before each pass.
+    early_stopping, validation_fraction, n_iter_no_change, tol
+        As for ``FTRLClassifier``.
 
     Attributes
     ----------
@@ -61,6 +105,7 @@ class FMClassifier(Optimized, TableClassifier):
     """
 
     _model = "fm"
+    _machine = "fm"
 
     def __init__(
         self,
@@ -71,7 +116,7 @@ class FMClassifier(Optimized, TableClassifier):
         *,
         optimizer: str = "adagrad",
         factors: int = 8,
-        deviation: float = 0.05,
+        deviation: float = 0.01,
         epochs: int = 1,
         batch_size: int = 256,
         fit_intercept: bool = True,
@@ -79,6 +124,10 @@ class FMClassifier(Optimized, TableClassifier):
         class_weight: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        tol: float = 1e-4,
         servers: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -95,39 +144,91 @@ class FMClassifier(Optimized, TableClassifier):
         self.class_weight = class_weight
         self.random_state = random_state
         self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
         self.servers = servers
-
-    def _learning(self) -> _native.Learning:
-        factors = whole("factors", self.factors, 1, 512)
-        if real("deviation", self.deviation) < 0:
-            raise ValueError(f"deviation is {self.deviation}; 0 or more is wanted")
-        return learning(
-            "fm", self._rule(), l2=self.l2, factors=factors, deviation=self.deviation, seed=self._seed()
-        )
-
-    def _seed(self) -> int:
-        if self.random_state is None:
-            return 1
-        if isinstance(self.random_state, numbers.Integral):
-            # As scikit-learn has it.
-            return whole("random_state", self.random_state, 0, 2**32 - 1)
-        return int(check_random_state(self.random_state).randint(2**31))
-
-    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        super()._take(features, weights, intercepts)
-        shape = (len(weights), self.n_features_in_, self.factors)
-        new = np.array([rows[:, 1:] for rows in weights], np.float64)
-        self._factors = put(getattr(self, "_factors", None), features, new, shape)
-        self.factors_ = self._factors
-        if self._sizes is not None:
-            given = self._sizes.factors_as_given(self.coef_, self.intercept_, self.factors_)
-            self.coef_, self.intercept_, self.factors_ = given
 
     def _scores(self, X: Any) -> Any:
         scores = super()._scores(X)
-        squared = X.multiply(X) if hasattr(X, "multiply") else X * X
         for problem, factors in enumerate(self.factors_):
-            sums = np.asarray(X @ factors)
-            alone = np.asarray(squared @ (factors * factors).sum(axis=1))
-            scores[:, problem] += 0.5 * ((sums * sums).sum(axis=1) - alone)
+            scores[:, problem] += pairs_of(X, factors)
         return scores
+
+
+class FMRegressor(_Machine, TableRegressor):
+    """A factorization machine (Rendle, 2010) for numbers, by least squares.
+
+    The prediction is the intercept + the sum of ``w_i x_i`` + the sum over pairs of features of ``(v_i . v_j) x_i x_j``.
+    It learns the examples one after the other, in their order, ``epochs`` times.
+
+    Parameters
+    ----------
+    alpha, beta, l1, l2, optimizer, factors, deviation, epochs, batch_size, random_state
+        As for ``FMClassifier``.
+    fit_intercept, normalize, warm_start, servers
+        As for ``FTRLClassifier``.
+    early_stopping, validation_fraction, n_iter_no_change, tol
+        As for ``FTRLClassifier``. The score is R^2.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,), float64
+    factors_ : ndarray of shape (n_features, factors), float64
+    intercept_ : ndarray of shape (1,), float64
+    n_features_in_, n_iter_ : int
+    tables_ : list of str
+        With ``servers``: the names of the tables.
+    """
+
+    _model = "fm"
+    _machine = "fm-numbers"
+
+    def __init__(
+        self,
+        alpha: float = 0.05,
+        beta: float = 1.0,
+        l1: float = 0.0,
+        l2: float = 0.0,
+        *,
+        optimizer: str = "adagrad",
+        factors: int = 8,
+        deviation: float = 0.01,
+        epochs: int = 1,
+        batch_size: int = 256,
+        fit_intercept: bool = True,
+        normalize: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        tol: float = 1e-4,
+        servers: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.beta = beta
+        self.l1 = l1
+        self.l2 = l2
+        self.optimizer = optimizer
+        self.factors = factors
+        self.deviation = deviation
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.fit_intercept = fit_intercept
+        self.normalize = normalize
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.servers = servers
+
+    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
+        super()._take(features, weights, intercepts)
+        self.coef_, self.factors_ = self.coef_[0], self.factors_[0]
+
+    def _predictions(self, X: Any) -> Any:
+        return super()._predictions(X) + pairs_of(X, self.factors_)

@@ -28,7 +28,70 @@ def _is_online(estimator: Any) -> bool:
     )
 
 
-class FTRLClassifier(TableClassifier):
+def _is_never_online(estimator: Any) -> bool:
+    raise AttributeError("partial_fit: L-BFGS learns the whole data at once; use FTRLClassifier")
+
+
+class Minimizer(TableClassifier):
+    """A classifier that L-BFGS can fit: it finds the minimum over all examples."""
+
+    _REMEDY = "raise max_iter, scale the features, or raise l2"
+
+    def _minimize(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
+        asked, servers = self._lbfgs(), asked_of(self.servers)
+        begin = [(NO_KEYS, np.empty(0, np.float32))] * len(classes)
+        if goes_on:
+            begin = [self._begin_from(coef, free) for coef, free in zip(self.coef_, self.intercept_)]
+        X, targets = rows_of(X), targets_of(y, classes)
+        wanted = np.concatenate([np.arange(X.shape[1], dtype=np.uint64), INTERCEPT])
+        names = draw_names(len(targets))
+        found = []
+        with Bar(type(self).__name__, self.max_iter * len(targets), "iterations") as bar:
+            for target, first, name in zip(targets, begin, names):
+                examples = examples_of(X, target, importances)
+                minimum = _native.train_lbfgs(examples, asked, first, wanted, servers, name, bar.update)
+                found.append(minimum)
+                bar.part(self.max_iter)
+        self._forget()
+        self.classes_ = classes
+        self.coef_ = np.array([weights[:-1] for weights, *_ in found])
+        self.intercept_ = np.array([weights[-1] for weights, *_ in found])
+        self.n_iter_ = max(iterations for _, iterations, _, _ in found)
+        if not all(converged for _, _, converged, _ in found):
+            longest = max(length for *_, length in found)
+            warnings.warn(
+                f"lbfgs ended at max_iter={self.max_iter}, where the mean gradient has length {longest:.1e} (tol="
+                f"{self.tol:g}): {self._REMEDY}",
+                ConvergenceWarning,
+            )
+
+    def _penalties(self) -> tuple[float, float]:
+        """The factors of ``|w|_1`` and of ``|w|^2 / 2``."""
+        raise NotImplementedError
+
+    def _lbfgs(self) -> _native.Lbfgs:
+        l1, l2 = self._penalties()
+        max_iter = whole("max_iter", self.max_iter, 1, 2**32 - 1)
+        if not 0 <= real("tol", self.tol) < 1:
+            raise ValueError(f"tol={self.tol}: a number from 0 to below 1 is wanted")
+        return {
+            "l1": l1,
+            "l2": l2,
+            "intercept": self.fit_intercept,
+            "max_iter": max_iter,
+            "tol": self.tol,
+        }
+
+    def _begin_from(self, coef: Any, intercept: float) -> tuple[Any, Any]:
+        """Keys and weights of an earlier fit that are not 0."""
+        features = np.flatnonzero(coef)
+        keys, weights = features.astype(np.uint64), coef[features].astype(np.float32)
+        if not self.fit_intercept or intercept == 0:
+            return keys, weights
+        return np.concatenate([keys, INTERCEPT]), np.append(weights, np.float32(intercept))
+
+
+class FTRLClassifier(Minimizer):
     """Logistic regression with FTRL-Proximal (McMahan et al., KDD 2013, algorithm 1), or with L-BFGS.
 
     ``solver="ftrl"`` learns the examples one after the other, in their order, ``epochs`` times. ``solver="lbfgs"``
@@ -52,7 +115,7 @@ class FTRLClassifier(TableClassifier):
         For "lbfgs": the most iterations.
     tol : float
         For "lbfgs": the search ends when the gradient of the mean objective is no longer than this. scikit-learn bounds
-        its largest part.
+        its largest part. With ``early_stopping``: by how much a score must be better.
     fit_intercept : bool
         Whether the model has an intercept.
     normalize : bool
@@ -63,6 +126,14 @@ class FTRLClassifier(TableClassifier):
         Weights of classes, as in scikit-learn.
     random_state : int, RandomState or None
         Not None: "ftrl" shuffles the examples before each pass.
+    early_stopping : bool
+        For "ftrl": whether ``fit`` holds out a share of the examples, stratified by class, and ends when their score
+        (``score``, the accuracy) was no better by ``tol`` for ``n_iter_no_change`` passes. It keeps the best pass, and
+        ``best_validation_score_`` has its score.
+    validation_fraction : float
+        The share of the examples that ``early_stopping`` holds out.
+    n_iter_no_change : int
+        Passes without a better score until ``early_stopping`` ends.
     warm_start : bool
         Whether ``fit`` goes on with the weights of the last ``fit``. "ftrl" goes on with its own rows alone, so not
         after "lbfgs". What the rows depend on must be as it was: ``alpha``, ``beta``, ``l1``, ``l2``,
@@ -102,6 +173,9 @@ class FTRLClassifier(TableClassifier):
         class_weight: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
         servers: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -118,6 +192,9 @@ class FTRLClassifier(TableClassifier):
         self.class_weight = class_weight
         self.random_state = random_state
         self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.servers = servers
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FTRLClassifier":
@@ -138,54 +215,77 @@ class FTRLClassifier(TableClassifier):
         else:
             self._minimize(X, y, classes, importances, goes_on)
 
-    def _minimize(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
-        asked, servers = self._lbfgs(), asked_of(self.servers)
-        begin = [(NO_KEYS, np.empty(0, np.float32))] * len(classes)
-        if goes_on:
-            begin = [self._begin_from(coef, free) for coef, free in zip(self.coef_, self.intercept_)]
-        X, targets = rows_of(X), targets_of(y, classes)
-        wanted = np.concatenate([np.arange(X.shape[1], dtype=np.uint64), INTERCEPT])
-        names = draw_names(len(targets))
-        found = []
-        with Bar(type(self).__name__, self.max_iter * len(targets), "iterations") as bar:
-            for target, first, name in zip(targets, begin, names):
-                examples = examples_of(X, target, importances)
-                minimum = _native.train_lbfgs(examples, asked, first, wanted, servers, name, bar.update)
-                found.append(minimum)
-                bar.part(self.max_iter)
-        self._forget()
-        self.classes_ = classes
-        self.coef_ = np.array([weights[:-1] for weights, *_ in found])
-        self.intercept_ = np.array([weights[-1] for weights, *_ in found])
-        self.n_iter_ = max(iterations for _, iterations, _, _ in found)
-        if not all(converged for _, _, converged, _ in found):
-            longest = max(length for *_, length in found)
-            warnings.warn(
-                f"lbfgs ended at max_iter={self.max_iter}, where the mean gradient has length {longest:.1e} (tol="
-                f"{self.tol:g}): raise max_iter, scale the features, or raise l2",
-                ConvergenceWarning,
-            )
-
-    def _lbfgs(self) -> _native.Lbfgs:
-        for name in ("l1", "l2", "tol"):
+    def _penalties(self) -> tuple[float, float]:
+        for name in ("l1", "l2"):
             real(name, getattr(self, name))
-        max_iter = whole("max_iter", self.max_iter, 1, 2**32 - 1)
-        if self.l1 < 0 or self.l2 < 0 or not 0 <= self.tol < 1:
-            raise ValueError(
-                f"l1={self.l1}, l2={self.l2}, tol={self.tol}: l1 and l2 must be 0 or more, tol from 0 to below 1"
-            )
-        return {
-            "l1": self.l1,
-            "l2": self.l2,
-            "intercept": self.fit_intercept,
-            "max_iter": max_iter,
-            "tol": self.tol,
-        }
+        if self.l1 < 0 or self.l2 < 0:
+            raise ValueError(f"l1={self.l1}, l2={self.l2}: 0 or more is wanted")
+        return self.l1, self.l2
 
-    def _begin_from(self, coef: Any, intercept: float) -> tuple[Any, Any]:
-        """Keys and weights of an earlier fit that are not 0."""
-        features = np.flatnonzero(coef)
-        keys, weights = features.astype(np.uint64), coef[features].astype(np.float32)
-        if not self.fit_intercept or intercept == 0:
-            return keys, weights
-        return np.concatenate([keys, INTERCEPT]), np.append(weights, np.float32(intercept))
+
+class LogisticRegression(Minimizer):
+    """Logistic regression by L-BFGS, with the parameters of scikit-learn's.
+
+    It finds the minimum of ``C`` times the sum of all log losses + ``(1 - l1_ratio) / 2 |w|^2 + l1_ratio |w|_1`` (with
+    ``l1_ratio`` by OWL-QN). The intercept has no penalties. A problem with more than two classes becomes one problem
+    for each class against all others, where scikit-learn's learns all classes at once.
+
+    Parameters
+    ----------
+    C : float
+        One over the strength of the penalties. ``numpy.inf``: there are none.
+    l1_ratio : float
+        0: the penalty is L2. 1: it is L1. Between them it is a mix of both.
+    tol : float
+        The search ends when the gradient of the mean objective is no longer than this.
+    max_iter : int
+        The most iterations.
+    fit_intercept, class_weight, warm_start, servers
+        As for ``FTRLClassifier``.
+    random_state
+        Not used: the result does not depend on chance.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), float64
+    intercept_ : ndarray of shape (1,) or (n_classes,), float64
+    n_features_in_, n_iter_ : int
+    """
+
+    _model = "lr"
+    _REMEDY = "raise max_iter, scale the features, or lower C"
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        l1_ratio: float = 0.0,
+        tol: float = 1e-4,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        random_state: Any = None,
+        max_iter: int = 100,
+        warm_start: bool = False,
+        servers: Any = None,
+    ) -> None:
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.servers = servers
+
+    partial_fit = available_if(_is_never_online)(TableClassifier.partial_fit)
+
+    def _fit_classes(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
+        self._minimize(X, y, classes, importances, goes_on)
+
+    def _penalties(self) -> tuple[float, float]:
+        C = np.inf if self.C == np.inf else real("C", self.C)
+        if not C > 0 or not 0 <= real("l1_ratio", self.l1_ratio) <= 1:
+            raise ValueError(f"C={self.C}, l1_ratio={self.l1_ratio}: C must be above 0, and l1_ratio from 0 to 1")
+        return self.l1_ratio / C, (1.0 - self.l1_ratio) / C

@@ -4,19 +4,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional, TypeVar
 
 import numpy as np
 
 from . import _native
-from ._estimators import Optimized, checked_importances, learning
+from ._estimators import Optimized, TableEstimator, checked_importances, learning
 
 # After _estimators, which says what is missing without scikit-learn.
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 
-class LinearRegressor(RegressorMixin, Optimized):
+_Regressor = TypeVar("_Regressor", bound="TableRegressor")
+
+
+class TableRegressor(RegressorMixin, TableEstimator):
+    """An estimator of numbers with one table."""
+
+    def fit(self: _Regressor, X: Any, y: Any, sample_weight: Any = None) -> _Regressor:
+        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with numbers ``y`` of shape (n,)."""
+        return self._fit_numbers(X, y, sample_weight, None, not (self.warm_start and hasattr(self, "coef_")))
+
+    def partial_fit(self: _Regressor, X: Any, y: Any, sample_weight: Any = None) -> _Regressor:
+        """Learns more examples, once."""
+        return self._fit_numbers(X, y, sample_weight, 1, not self._has_begun())
+
+    def predict(self, X: Any) -> Any:
+        """The prediction for each example, float64 of shape (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self._predictions(X)
+
+    def _predictions(self, X: Any) -> Any:
+        return np.asarray(X @ self.coef_ + self.intercept_[0])
+
+    def _validated(self, X: Any, y: Any, reset: bool) -> Any:
+        return validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True, reset=reset)
+
+    def _fit_numbers(
+        self: _Regressor, X: Any, y: Any, sample_weight: Any, epochs: Optional[int], anew: bool
+    ) -> _Regressor:
+        """``epochs``: ``None`` for those of ``fit``, which may end early."""
+        with self._as_before_if_refused():
+            X, y = self._validated(X, y, anew)
+            importances = None if sample_weight is None else checked_importances(X, sample_weight)
+            if anew:
+                self._begin(1)
+            else:
+                self._check_params()
+            target = y.astype(np.float32)
+            if epochs is None:
+                self.n_iter_ = self._learn_passes(X, y, [target], importances)
+            else:
+                self._learn(X, [target], importances, epochs)
+                self.n_iter_ = epochs
+        return self
+
+
+class LinearRegressor(Optimized, TableRegressor):
     """Linear regression by least squares, one example after the other.
 
     The prediction is the intercept + the sum of ``w_i x_i``. It learns the examples in their order, ``epochs`` times.
@@ -32,6 +78,8 @@ class LinearRegressor(RegressorMixin, Optimized):
         As for ``FTRLClassifier``.
     random_state : int, RandomState or None
         Not None: ``fit`` shuffles the examples before each pass.
+    early_stopping, validation_fraction, n_iter_no_change, tol
+        As for ``FTRLClassifier``. The score is R^2.
 
     Attributes
     ----------
@@ -58,6 +106,10 @@ class LinearRegressor(RegressorMixin, Optimized):
         normalize: bool = True,
         random_state: Any = None,
         warm_start: bool = False,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        tol: float = 1e-4,
         servers: Any = None,
     ) -> None:
         self.alpha = alpha
@@ -71,36 +123,11 @@ class LinearRegressor(RegressorMixin, Optimized):
         self.normalize = normalize
         self.random_state = random_state
         self.warm_start = warm_start
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
         self.servers = servers
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "LinearRegressor":
-        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with numbers ``y`` of shape (n,)."""
-        return self._fit_numbers(X, y, sample_weight, self.epochs, not (self.warm_start and hasattr(self, "coef_")))
-
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> "LinearRegressor":
-        """Learns more examples, once."""
-        return self._fit_numbers(X, y, sample_weight, 1, not self._has_begun())
-
-    def predict(self, X: Any) -> Any:
-        """The prediction for each example, float64 of shape (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return np.asarray(X @ self.coef_ + self.intercept_[0])
-
-    def _validated(self, X: Any, y: Any, reset: bool) -> Any:
-        return validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True, reset=reset)
-
-    def _fit_numbers(self, X: Any, y: Any, sample_weight: Any, epochs: int, anew: bool) -> "LinearRegressor":
-        with self._as_before_if_refused():
-            X, y = self._validated(X, y, anew)
-            importances = None if sample_weight is None else checked_importances(X, sample_weight)
-            if anew:
-                self._begin(1)
-            else:
-                self._check_params()
-            self._learn(X, [y.astype(np.float32)], importances, epochs)
-        self.n_iter_ = epochs
-        return self
 
     def _learning(self) -> _native.Learning:
         return learning("linear", self._rule(), l2=self.l2)

@@ -1,14 +1,16 @@
 """Estimators for scikit-learn that learn as ``gannet train`` does, in this process or on servers.
 
 - ``FTRLClassifier``: logistic regression, online with FTRL-Proximal, or on the whole data with L-BFGS.
-- ``FMClassifier``: a factorization machine, which also learns pairs of features.
+- ``LogisticRegression``: logistic regression with the parameters of scikit-learn's, by L-BFGS.
+- ``FMClassifier``, ``FMRegressor``: factorization machines, which also learn pairs of features.
 - ``LinearRegressor``: linear regression by least squares.
 
-They take dense and sparse matrices and sample weights. Those that learn online have ``partial_fit``.
+They take dense and sparse matrices and sample weights. Those that learn online have ``partial_fit`` and
+``early_stopping``.
 """
 
-from ._fm import FMClassifier
-from ._ftrl import FTRLClassifier
+from ._fm import FMClassifier, FMRegressor
+from ._ftrl import FTRLClassifier, LogisticRegression
 from ._linear import LinearRegressor
 
-__all__ = ["FMClassifier", "FTRLClassifier", "LinearRegressor"]
+__all__ = ["FMClassifier", "FMRegressor", "FTRLClassifier", "LinearRegressor", "LogisticRegression"]

@@ -20,7 +20,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gannet.sklearn import FMClassifier, FTRLClassifier, LinearRegressor
+from gannet.sklearn import FMClassifier, FMRegressor, FTRLClassifier, LinearRegressor
+from gannet.sklearn import LogisticRegression as OurLogisticRegression
 from processes import line_of, run_python, stop
 from rows import hashed
 
@@ -32,7 +33,9 @@ CHECKED = [
     FTRLClassifier(epochs=20),
     FTRLClassifier(solver="lbfgs"),
     FMClassifier(epochs=20),
+    FMRegressor(epochs=20),
     LinearRegressor(epochs=20),
+    OurLogisticRegression(),
 ]
 
 
@@ -47,7 +50,7 @@ def all_checks() -> list[Any]:
 @pytest.mark.parametrize("estimator, check", all_checks())
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_it_is_an_estimator_of_scikit_learn(estimator: Any, check: Any) -> None:
-    online = getattr(estimator, "solver", "ftrl") == "ftrl"
+    online = getattr(estimator, "solver", "ftrl") == "ftrl" and hasattr(estimator, "epochs")
     if online and check.func.__name__ in ONLINE:
         pytest.xfail("online learning")
     check(estimator)
@@ -259,3 +262,56 @@ def test_ctrl_c_ends_a_fit(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("C, l1_ratio", [(1.0, 0.0), (0.1, 0.0), (0.5, 1.0), (0.5, 0.4), (np.inf, 0.0)])
+def test_logistic_regression_finds_the_minimum_of_scikit_learn(C: float, l1_ratio: float) -> None:
+    X, y = make_classification(400, 12, n_informative=6, n_redundant=0, flip_y=0.2, random_state=4)
+    ours = OurLogisticRegression(C=C, l1_ratio=l1_ratio, tol=1e-8, max_iter=2000).fit(X, y)
+    solver = "lbfgs" if l1_ratio == 0 else "saga"
+    theirs = LogisticRegression(C=C, l1_ratio=l1_ratio, solver=solver, tol=1e-9, max_iter=100_000).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=2e-4)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=2e-4)
+    assert not hasattr(ours, "partial_fit")
+
+
+def test_logistic_regression_refuses_what_means_nothing() -> None:
+    X, y = make_classification(50, random_state=1)
+    for wrong in (OurLogisticRegression(C=0), OurLogisticRegression(l1_ratio=2), OurLogisticRegression(tol=-1)):
+        with pytest.raises(ValueError, match="is wanted|must be"):
+            wrong.fit(X, y)
+
+
+def test_a_machine_learns_numbers_of_pairs() -> None:
+    random = np.random.RandomState(5)
+    X = random.randn(4000, 6)
+    y = 3 + X[:, 0] + 2 * X[:, 1] * X[:, 2]
+    linear = LinearRegressor(epochs=5).fit(X[:3000], y[:3000]).score(X[3000:], y[3000:])
+    machine = FMRegressor(alpha=0.3, deviation=0.1, epochs=20).fit(X[:3000], y[:3000])
+    assert machine.score(X[3000:], y[3000:]) > 0.95 > 0.5 > linear
+    again = pickle.loads(pickle.dumps(machine))
+    np.testing.assert_array_equal(again.predict(X), machine.predict(X))
+    again.partial_fit(X, y)
+
+
+def test_a_fit_ends_early_and_keeps_its_best_pass() -> None:
+    random = np.random.RandomState(2)
+    X = random.randn(600, 300)
+    y = X[:, 0] + 2 * random.randn(600) > 0
+    estimators: list[Any] = [
+        FTRLClassifier(alpha=1.0, epochs=200, early_stopping=True, random_state=3, n_iter_no_change=3),
+        FMClassifier(epochs=200, early_stopping=True, random_state=3, n_iter_no_change=3),
+    ]
+    for estimator in estimators:
+        model = clone(estimator).fit(X, y)
+        assert 4 <= model.n_iter_ < 100
+        # The score of the pass that was kept, on the examples that were held out.
+        shorter = clone(estimator).set_params(epochs=model.n_iter_ - 3).fit(X, y)
+        assert shorter.best_validation_score_ == model.best_validation_score_
+        np.testing.assert_array_equal(shorter.coef_, model.coef_)
+        again = clone(model).set_params(servers=None).fit(X, y)
+        np.testing.assert_array_equal(again.coef_, model.coef_)
+        model.partial_fit(X, y)
+    for wrong in ({"validation_fraction": 1.0}, {"n_iter_no_change": 0}, {"tol": -1.0}):
+        with pytest.raises(ValueError):
+            clone(estimators[0]).set_params(**wrong).fit(X, y)

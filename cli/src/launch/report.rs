@@ -19,14 +19,35 @@ pub struct Ended {
     pub reports: Vec<Option<Value>>,
 }
 
-/// What the chief reports about the whole job.
-const OF_CHIEF: [(&str, &str); 6] = [
-    ("logloss", "progressive log loss, of one worker"),
-    ("auc", "progressive AUC, of one worker"),
-    ("last_pass_logloss", "log loss of the last pass, of one worker"),
-    ("test_logloss", "test log loss"),
-    ("test_auc", "test AUC"),
-    ("rows", "rows"),
+/// How a number of a job comes from those of its workers.
+#[derive(Clone, Copy)]
+enum OfJob {
+    /// The mean, weighted by the examples of each.
+    Mean,
+    /// The root of the mean of the squares.
+    RootMeanSquare,
+    /// The number of the first worker that has one: the chief tests all rows.
+    Chief,
+}
+
+/// The numbers of a job.
+const OF_JOB: [(&str, &str, OfJob); 16] = [
+    ("logloss", "progressive log loss", OfJob::Mean),
+    ("auc", "progressive AUC, the mean of the workers'", OfJob::Mean),
+    ("hinge_loss", "progressive hinge loss", OfJob::Mean),
+    ("poisson_deviance", "progressive Poisson deviance", OfJob::Mean),
+    ("pinball_loss", "progressive pinball loss", OfJob::Mean),
+    ("rmse", "progressive RMSE", OfJob::RootMeanSquare),
+    ("last_pass_logloss", "log loss of the last pass", OfJob::Mean),
+    ("last_pass_rmse", "RMSE of the last pass", OfJob::RootMeanSquare),
+    ("best_validation", "best validation loss", OfJob::Chief),
+    ("test_logloss", "test log loss", OfJob::Chief),
+    ("test_auc", "test AUC", OfJob::Chief),
+    ("test_gauc", "test GAUC", OfJob::Chief),
+    ("test_rmse", "test RMSE", OfJob::Chief),
+    ("test_poisson_deviance", "test Poisson deviance", OfJob::Chief),
+    ("test_pinball_loss", "test pinball loss", OfJob::Chief),
+    ("rows", "rows", OfJob::Chief),
 ];
 
 impl Ended {
@@ -44,12 +65,36 @@ impl Ended {
         self.reports.iter().flatten().filter_map(|report| report[name].as_u64()).sum()
     }
 
+    /// The numbers of the job that its workers have reported: name, words, value.
+    fn of_job(&self) -> Vec<(&'static str, &'static str, Value)> {
+        let known = |name: &'static str| {
+            let reports = self.reports.iter().flatten();
+            reports
+                .filter(move |report| !report[name].is_null())
+                .map(move |report| (report["examples"].as_f64().unwrap_or(0.0), &report[name]))
+        };
+        let mean = |name: &'static str, power: i32| {
+            let (mut mass, mut sum) = (0.0, 0.0);
+            for (examples, value) in known(name) {
+                mass += examples;
+                sum += examples * value.as_f64().unwrap_or(f64::NAN).powi(power);
+            }
+            (mass > 0.0).then(|| json!(if power == 2 { (sum / mass).sqrt() } else { sum / mass }))
+        };
+        let value = |name, how| match how {
+            OfJob::Mean => mean(name, 1),
+            OfJob::RootMeanSquare => mean(name, 2),
+            OfJob::Chief => known(name).next().map(|(_, value)| value.clone()),
+        };
+        OF_JOB.into_iter().filter_map(|(name, words, how)| Some((name, words, value(name, how)?))).collect()
+    }
+
     fn object(&self, job: &Job) -> Value {
         let (servers, workers) = job.size();
         let code = self.outcome.as_ref().map_or_else(|failure| failure.code, |()| 0);
         let restarts: serde_json::Map<String, Value> =
             self.restarts.iter().map(|(name, times)| (name.clone(), json!(times))).collect();
-        json!({
+        let mut object = json!({
             "servers": servers,
             "workers": workers,
             "exit_code": code,
@@ -58,7 +103,11 @@ impl Ended {
             "examples": self.sum("examples"),
             "restarts": restarts,
             "reports": self.reports,
-        })
+        });
+        for (name, _, value) in self.of_job() {
+            object[name] = value;
+        }
+        object
     }
 
     fn print_words(&self, job: &Job) {
@@ -70,12 +119,8 @@ impl Ended {
             counted(servers as u64, "server", "servers"),
             counted(u64::from(workers), "worker", "workers"),
         );
-        // A number that several workers report is that of the first of them.
-        for (name, words) in OF_CHIEF {
-            let mut of = self.reports.iter().flatten().map(|report| &report[name]);
-            if let Some(value) = of.find(|value| !value.is_null()) {
-                say!("{words}: {}", in_short(value));
-            }
+        for (_, words, value) in self.of_job() {
+            say!("{words}: {}", in_short(&value));
         }
         for (name, times) in self.restarts.iter().filter(|(_, times)| *times > 0) {
             say!("{name} was started again {}", counted(u64::from(*times), "time", "times"));

@@ -6,7 +6,7 @@ use crate::failure::{CallFailure, Kind};
 use crate::schema::rule;
 use gannet::optim::GradientTransform;
 use gannet::table::{Admission, RowType, TableId};
-use gannet::train::models::{FactorizationMachine, Linear, Model, ModelSettings, fit};
+use gannet::train::models::{FactorizationMachine, Linear, Model, ModelSettings, NumberLoss, Objective, fit};
 use gannet::train::{
     Backend, BackendError, FlatTable, FlatTables, Labels, Options, RemoteBackend, RemoteTables, Tables,
     TrainError, TrainedRows, WeightTables, train,
@@ -22,7 +22,7 @@ const PART_KEYS: usize = 1 << 16;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Learning {
-    /// "lr", "linear" or "fm".
+    /// "lr", "linear", "fm" or "fm-numbers": a machine that learns numbers by least squares.
     model: String,
     rule: (String, Vec<f32>),
     /// The factor of `|w|^2 / 2` in each example's loss, if the rule has none of its own.
@@ -110,6 +110,10 @@ impl Learner {
         let model: AnyModel = match model.as_str() {
             "linear" => Box::new(Linear::new(settings)),
             "fm" => Box::new(FactorizationMachine::new(settings, factors)),
+            "fm-numbers" => {
+                let squared = Objective::Number(NumberLoss::Squared);
+                Box::new(FactorizationMachine::new(settings, factors).with_objective(squared))
+            }
             other => return Err(CallFailure::input(format!("model {other:?} is not known"))),
         };
         let schema = model.sparse();
