@@ -50,7 +50,7 @@ pub use read::growing::text_parts::{PartedText, TextParts};
 pub use read::holdout::Holdout;
 pub use read::kept_negatives::KeptNegatives;
 pub use read::normalization::{
-    AgreedNormalization, Normalization, Normalize, NormalizedFeature, SurveyQuestions,
+    AgreedNormalization, InterceptStart, Normalization, Normalize, NormalizedFeature, SurveyQuestions,
 };
 pub use read::reader::Reader;
 pub use read::splits::file_data_source::FileDataSource;

@@ -11,8 +11,8 @@ use gannet::runs::RunId;
 use gannet::storage::{Checkpoint, CheckpointWriter, Store};
 use gannet::train::models::Objective;
 use gannet::train::{
-    AgreedNormalization, BackendError, ColumnKeys, Data, NormAtServers, NormInStore, Normalization,
-    Normalize, Reader, SurveyQuestions, lbfgs, norm_table, normalization_of,
+    AgreedNormalization, BackendError, ColumnKeys, Data, InterceptStart, NormAtServers, NormInStore,
+    Normalization, Normalize, Reader, SurveyQuestions, lbfgs, norm_table, normalization_of,
 };
 use gannet::{Transports, WorkerConfig};
 use std::path::Path;
@@ -54,15 +54,22 @@ fn spelt(model: ModelName) -> String {
     format!("{model:?}").to_lowercase()
 }
 
-/// Whether the intercept starts at the log odds of the labels, which must be 1 and 0. How many labels a pipe gives in
+/// Where the intercept starts: at the log odds of labels that are 1 and 0, if one is rare, or if there are penalties,
+/// which would pull it to 0 otherwise. How many labels a pipe gives in
 /// time is chance, which has no place in a deterministic job.
-fn starts_at_odds(args: &TrainArgs) -> bool {
+fn intercept_start(args: &TrainArgs) -> InterceptStart {
     let data = &args.data;
     let is_of_clicks = args.model.objective() == Some(Objective::Click);
     let is_wanted = data.intercept_start == StartName::Odds && !data.no_intercept;
     let is_sure =
         || input::data(&data.files, &data.input, true).is_ok_and(|data| data.must_be_files("").is_ok());
-    is_of_clicks && is_wanted && (!args.job.sync.deterministic || is_sure())
+    let own = &args.optimizer.settings;
+    let is_penalized = own.l1.is_some_and(|l1| l1 > 0.0) || own.l2.is_some_and(|l2| l2 > 0.0);
+    match is_of_clicks && is_wanted && (!args.job.sync.deterministic || is_sure()) {
+        false => InterceptStart::Zero,
+        true if is_penalized => InterceptStart::Odds,
+        true => InterceptStart::OddsOfRare,
+    }
 }
 
 fn of_flags(args: &TrainArgs) -> Result<Normalize, Failure> {
@@ -90,7 +97,7 @@ fn of_flags(args: &TrainArgs) -> Result<Normalize, Failure> {
         (None, _) => Normalize::by_first_examples(SurveyQuestions {
             // Who says how numbers are scaled wants no logarithms of them.
             logarithms: data.input.scale == ScaleName::Auto,
-            start: starts_at_odds(args),
+            start: intercept_start(args),
         }),
     };
     Ok(OF_PROCESS.get_or_init(|| of).clone())

@@ -204,13 +204,25 @@ pub struct Normalize {
     asks: SurveyQuestions,
 }
 
+/// Where the intercept starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InterceptStart {
+    /// At 0.
+    #[default]
+    Zero,
+    /// At the log odds of the labels, if one of them is rare.
+    OddsOfRare,
+    /// At the log odds of the labels. Penalties then pull it there, and not to 0.
+    Odds,
+}
+
 /// What the first examples are asked, besides how large values are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SurveyQuestions {
     /// Which numbers of columns are skewed: they become logarithms. In data without columns none does.
     pub logarithms: bool,
     /// The log odds of labels, at which the intercept starts.
-    pub start: bool,
+    pub start: InterceptStart,
 }
 
 #[derive(Default)]

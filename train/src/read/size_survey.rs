@@ -2,7 +2,9 @@
 
 use crate::limits::SURVEYED_LENGTH_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
-use crate::read::normalization::{Normalization, NormalizedFeature, SurveyQuestions, all_ones};
+use crate::read::normalization::{
+    InterceptStart, Normalization, NormalizedFeature, SurveyQuestions, all_ones,
+};
 use gannet_core::hash;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -105,9 +107,9 @@ fn logarithm_unit(values: &[f32]) -> Option<f32> {
 /// 0 it is soon learned, and on 27 tables of ours the loss of one pass was the same, or a little lower from 0.
 const START_ODDS: f64 = 3.0;
 
-/// The log odds of the labels of these examples. 0 where neither label is rare, or one is missing, and where the data
+/// The log odds of the labels of these examples. 0 where they are nearer to it than `least`, or one is missing, and where the data
 /// has bases: they say where each example starts. Each label 0 stands for `of_one` of them.
-fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64) -> f32 {
+fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64, least: f64) -> f32 {
     let (mut ones, mut zeros) = (0.0, 0.0);
     for (block, take) in blocks {
         if block.bases.iter().any(|&base| base != 0.0) {
@@ -123,7 +125,7 @@ fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64) -
         }
     }
     let odds = f64::ln(ones / zeros);
-    if odds.is_finite() && odds.abs() >= START_ODDS { odds as f32 } else { 0.0 }
+    if odds.is_finite() && odds.abs() >= least { odds as f32 } else { 0.0 }
 }
 
 /// The normalization that the first `most` examples of these blocks give. Each label 0 stands for `of_one` of them.
@@ -154,7 +156,11 @@ pub(crate) fn survey<'b>(
             }
         }
     }
-    let start = if asks.start { log_odds(firsts(), of_one) } else { 0.0 };
+    let start = match asks.start {
+        InterceptStart::Zero => 0.0,
+        InterceptStart::OddsOfRare => log_odds(firsts(), of_one, START_ODDS),
+        InterceptStart::Odds => log_odds(firsts(), of_one, 0.0),
+    };
     let intercept = NormalizedFeature { key: INTERCEPT_KEY, center: start, factor: 1.0, unit: 0.0 };
     if sizes.is_empty() {
         return Normalization::new(vec![intercept]);

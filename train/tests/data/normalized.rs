@@ -1,8 +1,8 @@
 //! Normalized values: they do not depend on units, one-hot data stays as it is, and reading ahead changes nothing else.
 
 use gannet_train::{
-    AgreedNormalization, Block, ColumnChoice, CsrRows, Data, INTERCEPT_KEY, Normalization, Normalize,
-    NormalizedFeature, ReadError, Reader, Share, SurveyQuestions,
+    AgreedNormalization, Block, ColumnChoice, CsrRows, Data, INTERCEPT_KEY, InterceptStart, Normalization,
+    Normalize, NormalizedFeature, ReadError, Reader, Share, SurveyQuestions,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ fn data(rows: &Rows, normalize: Normalize) -> Data {
 }
 
 fn by_first_examples() -> Normalize {
-    Normalize::by_first_examples(SurveyQuestions { logarithms: true, start: false })
+    Normalize::by_first_examples(SurveyQuestions { logarithms: true, start: InterceptStart::Zero })
 }
 
 /// All blocks, with the number of each.
@@ -262,7 +262,7 @@ const SKEWED: [f32; 8] = [0.0, 1.0, 2.0, 2.0, 3.0, 8.0, 90.0, -1.0];
 
 #[test]
 fn skewed_numbers_become_logarithms_in_any_unit() {
-    let asks = SurveyQuestions { logarithms: true, start: false };
+    let asks = SurveyQuestions { logarithms: true, start: InterceptStart::Zero };
     let (_, block) = of_columns(1.0, asks);
     let logarithms = SKEWED.map(|x| (f64::from(x.abs()) + 1.0).ln().copysign(f64::from(x)));
     let mean = logarithms.iter().sum::<f64>() / 8.0;
@@ -286,7 +286,7 @@ fn skewed_numbers_become_logarithms_in_any_unit() {
 
 #[test]
 fn the_intercept_starts_at_the_log_odds() {
-    let asks = SurveyQuestions { logarithms: false, start: true };
+    let asks = SurveyQuestions { logarithms: false, start: InterceptStart::OddsOfRare };
     let (normalize, block) = of_columns(1.0, asks);
     let odds = (1.0f32 / 39.0).ln();
     assert!((normalize.known().unwrap().start() - odds).abs() < 1e-6);
