@@ -1,5 +1,5 @@
-//! Models with a vector for each field, tested from outside: `--model deepfm` and `ffm`, in one process, in jobs, and in
-//! trainings that go on with other data.
+//! Models with a vector for each field, tested from outside: `--model deepfm` and `ffm`, in one process, in jobs, and
+//! in trainings that go on with other data.
 
 use crate::harness;
 

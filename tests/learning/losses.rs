@@ -59,6 +59,10 @@ fn each_loss_predicts_what_it_is_for() {
     let train = table(f, "uniform.csv", 40_000, of);
     for share in [0.9, 0.4] {
         let line = format!("train {train} --model linear --loss quantile:{share} --alpha 2 --epochs 6");
+        // The best constant for numbers that are spread evenly from 0 to 400. Without a start nearly all are above.
+        let constant = share * (1.0 - share) / 2.0 * 400.0;
+        let numbers = ok(&format!("train {train} --model linear --loss quantile:{share} --json")).json();
+        assert!(number(&numbers, "pinball_loss") < constant, "{share}: {numbers} {constant}");
         ok(&format!("{line} --out {}", model.display()));
         for (group, predicted) in (0..).zip(of_groups(f, &model)) {
             let wanted = f64::from(group) * 100.0 + share * 100.0;

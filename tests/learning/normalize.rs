@@ -252,7 +252,7 @@ fn a_penalty_pulls_the_intercept_to_the_odds_of_the_labels() {
     let folder = tempfile::tempdir().unwrap();
     let f = folder.path();
     for (every, entropy) in [(4, 0.562_335), (500, 0.014_427)] {
-        let line = |i: u32| format!("{},c{}\n", u8::from(i % every == 0), i % 7);
+        let line = |i: u32| format!("{},c{}\n", u8::from(i.is_multiple_of(every)), i % 7);
         let data = write(f, "a.csv", "label,c\n".to_owned() + &(0..20_000).map(line).collect::<String>());
         for flags in [
             "--l1 1e6",

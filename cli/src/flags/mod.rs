@@ -6,7 +6,6 @@ pub mod checkpoints;
 pub mod cli;
 pub mod data;
 pub mod doctor;
-pub mod inspect;
 pub mod job;
 pub mod launch;
 pub mod log;
@@ -14,7 +13,7 @@ pub mod loss;
 pub mod metrics;
 pub mod model;
 pub mod optimizer;
-pub mod predict;
+pub mod scores;
 pub mod security;
 pub mod server;
 pub mod status;
@@ -35,7 +34,6 @@ pub use crate::flags::data::{
     StartName, TypesName,
 };
 pub use crate::flags::doctor::DoctorArgs;
-pub use crate::flags::inspect::InspectArgs;
 pub use crate::flags::job::{
     DEFAULT_RUN, DampingName, JobArgs, JobName, RUN_FLAGS, RunArgs, SyncArgs, SyncName, TableArgs, TaskArgs,
     TasksName,
@@ -48,7 +46,7 @@ pub use crate::flags::model::{AdmissionArgs, ModelArgs, ModelName};
 pub use crate::flags::optimizer::{
     LbfgsArgs, OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
 };
-pub use crate::flags::predict::PredictArgs;
+pub use crate::flags::scores::{InspectArgs, PredictArgs};
 pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
 pub use crate::flags::training::{ClassWeight, DataArgs, OutputArgs, PassArgs, TrainArgs, WatchArgs};

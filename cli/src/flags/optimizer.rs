@@ -120,8 +120,8 @@ pub struct OptimizerArgs {
 /// Settings of the rules.
 #[derive(Args, Debug)]
 pub struct OptimizerSettings {
-    /// Learning rate. Default: 0.1 for ftrl, group-ftrl, adagrad, row-adagrad; 0.05 for momentum, nesterov; 0.03 for
-    /// sgd, rmsprop, adam, amsgrad. Models other than lr have another default for adagrad.
+    /// Learning rate. Default: 0.1 for ftrl, group-ftrl, adagrad, row-adagrad; 0.03 for sgd,
+    /// rmsprop; 0.02 for adam, amsgrad; 0.01 for momentum, nesterov. Models other than lr have another for adagrad.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub alpha: Option<f32>,
     /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.

@@ -7,7 +7,7 @@ use crate::input;
 use crate::model::saved::{SavedModel, load_model};
 use crate::report::numbers::Numbers;
 use gannet::train::models::{Model, Objective};
-use gannet::train::{FeatureNames, INTERCEPT_KEY, Normalization, Normalize, SavedTables};
+use gannet::train::{FeatureNames, INTERCEPT_KEY, Normalization, SavedTables, ScaleKind};
 use std::collections::{BTreeMap, HashSet};
 
 /// The most fields that are shown.
@@ -46,12 +46,17 @@ pub fn run_inspect(args: &InspectArgs) -> Result<(), Failure> {
         true => None,
         false => {
             reading.of(&mut data, &args.model, &args.input)?;
+            if !model.task().is_of_two() {
+                data.labels = model.task().labels();
+            }
             Some(FeatureNames::of(&data, &is_learned).map_err(|e| Failure::input(e.to_string()))?)
         }
     };
-    let known = reading.normalize.known();
+    // With --scale the values are not those of DATA before they are normalized.
+    let is_scaled = reading.columns.as_ref().is_some_and(|columns| columns.scale.kind != ScaleKind::None);
+    let known = reading.normalize.known().filter(|_| !is_scaled);
     let mut report = Numbers::default();
-    put_model(&mut report, args, (&kind, reading.format_name()), (&rows, count, &reading.normalize));
+    put_model(&mut report, args, (&kind, reading.format_name()), (&rows, count, known));
     let top = rows.iter().filter(|row| row.key != INTERCEPT_KEY && row.size() > 0.0).take(args.top as usize);
     let classes = matches!(model.task(), Objective::Class(_));
     report.list("features", top.map(|row| of_feature(row, names.as_ref(), known, classes)));
@@ -91,12 +96,15 @@ fn put_model(
     report: &mut Numbers,
     args: &InspectArgs,
     (kind, format): (&str, &str),
-    (rows, count, normalize): (&[Learned], u64, &Normalize),
+    (rows, count, known): (&[Learned], u64, Option<&Normalization>),
 ) {
     // Of a logistic regression only the weights that are not 0 are read.
     let zeros = count - rows.iter().filter(|row| row.weight != 0.0).count() as u64;
-    let intercept = rows.iter().find(|row| row.key == INTERCEPT_KEY);
-    let start = normalize.known().map_or(0.0, Normalization::start);
+    let (keys, mut weights): (Vec<u64>, Vec<f32>) = rows.iter().map(|row| (row.key, row.weight)).unzip();
+    if let Some(known) = known {
+        known.measured_as_given(&keys, &mut weights);
+    }
+    let intercept = keys.iter().position(|&key| key == INTERCEPT_KEY);
     report.line("model");
     report.show("model", kind, " in ");
     report.words(format_args!("{}, trained on {format}", args.model.display()));
@@ -105,11 +113,12 @@ fn put_model(
     report.show("zero_weights", zeros, " have the weight 0");
     if let Some(intercept) = intercept {
         report.line("intercept");
-        report.show_float("intercept", f64::from(intercept.weight + start), 5, "");
+        report.show_float("intercept", f64::from(weights[intercept]), 5, "");
     }
-    if normalize.known().is_some_and(|known| !known.features().is_empty()) {
+    if known.is_some_and(|known| !known.features().is_empty()) {
         report.say(
-            "weights are for values of one size, as they are learned; \"per unit\" is the weight for values as DATA has them",
+            "weights are for values of one size, as they are learned; \"per unit\" and the intercept are for values as \
+             DATA has them",
         );
     }
 }

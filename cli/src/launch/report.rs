@@ -112,9 +112,18 @@ impl Ended {
 
     fn print_words(&self, job: &Job) {
         let (servers, workers) = job.size();
-        let (examples, seconds) = (self.records.unwrap_or_else(|| self.sum("examples")), self.seconds);
+        let (learned, seconds) = (self.sum("examples"), self.seconds);
+        let examples = self.records.unwrap_or(learned);
+        // Of data that is held out or sampled fewer are learned. A process that was started again does not report
+        // what it learned before.
+        let is_whole =
+            self.restarts.iter().all(|(_, times)| *times == 0) && self.reports.iter().all(Option::is_some);
+        let of_them = match learned < examples && is_whole {
+            true => format!(", of which {learned} were learned,"),
+            false => String::new(),
+        };
         say!(
-            "{examples} examples in {seconds:.2} s, {:.0} examples/s ({} and {})",
+            "{examples} examples{of_them} in {seconds:.2} s, {:.0} examples/s ({} and {})",
             examples as f64 / seconds.max(1e-9),
             counted(servers as u64, "server", "servers"),
             counted(u64::from(workers), "worker", "workers"),

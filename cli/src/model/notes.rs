@@ -29,6 +29,9 @@ pub fn fields_of_note(note: &str) -> Vec<u64> {
     note.split(',').filter_map(|id| id.parse().ok()).collect()
 }
 
+/// The run of a job whose best model this is so far, and its validation loss.
+pub const BEST: &str = "best-validation";
+
 /// Whether the values of features were normalized: on or off.
 pub const NORMALIZE: &str = "normalize";
 
@@ -52,6 +55,8 @@ pub struct Notes<'a> {
     pub intercept: bool,
     /// How its training ended, if it ended early.
     pub ended: Option<String>,
+    /// The note [`BEST`].
+    pub best: Option<String>,
 }
 
 /// How a training ended, if a signal stopped it or workers are missing.
@@ -98,6 +103,9 @@ impl Notes<'_> {
         if let Some(two) = input::known_two() {
             writer.note("positive", two.positive());
             writer.note("negative", &two.other().unwrap_or_default());
+        }
+        if let Some(best) = &self.best {
+            writer.note(BEST, best);
         }
         normalize::note(writer);
         saves::note(writer, self.ended.as_deref());

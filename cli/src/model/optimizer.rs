@@ -26,14 +26,14 @@ pub fn settings(optimizer: OptimizerName) -> &'static [KnownFlag] {
         }
         OptimizerName::Sgd => &[("--alpha", 0.03), ("--l2", 0.0)],
         OptimizerName::Momentum | OptimizerName::Nesterov => {
-            &[("--alpha", 0.05), ("--momentum", 0.9), ("--l2", 0.0)]
+            &[("--alpha", 0.01), ("--momentum", 0.9), ("--l2", 0.0)]
         }
         OptimizerName::Adagrad | OptimizerName::RowAdagrad => {
             &[("--alpha", 0.1), ("--beta", 1.0), ("--epsilon", 1e-8), ("--l2", 0.0)]
         }
         OptimizerName::Rmsprop => &[("--alpha", 0.03), ("--rho", 0.9), ("--epsilon", 1e-8), ("--l2", 0.0)],
         OptimizerName::Adam | OptimizerName::Amsgrad => &[
-            ("--alpha", 0.03),
+            ("--alpha", 0.02),
             ("--beta1", 0.9),
             ("--beta2", 0.999),
             ("--epsilon", 1e-8),

@@ -25,6 +25,11 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
     if let Some(folder) = &args.plots {
         plots::may_write(folder)?;
     }
+    if let Scorer::Tables(model, _) = &scorer
+        && !model.task().is_of_two()
+    {
+        data.labels = model.task().labels();
+    }
     if args.explain {
         return print_explanations(&data, scorer);
     }
@@ -53,9 +58,6 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
             predicted.map(|of| (of.examples, of.quality.map(measured), of.bad_lines))
         }
         Scorer::Tables(mut model, mut tables) => {
-            if !model.task().is_of_two() {
-                data.labels = model.task().labels();
-            }
             forecast(&data, &mut *model, &mut tables, |forecasts| print(&mut forecasts.iter().copied()))
         }
     };

@@ -1,9 +1,13 @@
 //! `--plots`: the ROC curve and the reliability diagram of predictions, as SVG.
 
 use crate::failure::{Failure, SYSTEM};
+use gannet::storage::own_files;
 use gannet::train::Quality;
 use std::fmt::Write as _;
 use std::path::Path;
+
+/// How a plot begins.
+const BEGINNING: &[u8] = b"<!-- a plot of gannet -->\n";
 
 /// The side of the square with the curve, and the space around it for words. In pixels.
 const SIDE: f64 = 360.0;
@@ -19,7 +23,9 @@ struct Square {
 impl Square {
     fn new(title: &str, (x, y): (&str, &str), most: f64) -> Square {
         let (width, height) = (LEFT + SIDE + 24.0, TOP + SIDE + 56.0);
-        let mut svg = format!(
+        let mut svg = String::from_utf8_lossy(BEGINNING).into_owned();
+        let _ = write!(
+            svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
              height=\"{height}\" role=\"img\" aria-label=\"{title}\" font-family=\"sans-serif\" font-size=\"12\">\n\
              <title>{title}</title>\n<rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
@@ -82,9 +88,15 @@ impl Square {
         );
     }
 
+    /// Writes the file in place of an earlier plot. A file that Gannet has not written stays, and is an error.
     fn write(self, path: &Path) -> Result<(), Failure> {
-        std::fs::write(path, self.svg + "</svg>\n")
-            .map_err(|error| Failure::new(SYSTEM, format!("writing {}: {error}", path.display())))
+        let svg = self.svg + "</svg>\n";
+        own_files::replace(path, BEGINNING, svg.as_bytes()).map_err(|error| {
+            Failure::new(
+                SYSTEM,
+                format!("writing {}: {error}; name another folder (--plots)", path.display()),
+            )
+        })
     }
 }
 

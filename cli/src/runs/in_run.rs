@@ -119,6 +119,12 @@ impl InRun {
         (self.client.id(), self.client.decided())
     }
 
+    /// A text that names this run and no other, also of the same name.
+    pub fn tag(&self) -> String {
+        let id = self.client.id();
+        format!("{} {} {}", id.name, id.birth, id.generation)
+    }
+
     /// Notes where this worker begins in its fixed share of the data.
     pub fn begins_after(&self, batches: u64) {
         self.batches_before.set(batches);

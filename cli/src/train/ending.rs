@@ -85,9 +85,12 @@ impl Validated {
         let mut report = Numbers::default();
         if let Some(Best { step, pass, loss, .. }) = &self.best {
             report.line("best");
-            report.words("step ");
-            report.show("best_step", *step, "");
-            report.words(format_args!(", in pass {pass}, validation loss "));
+            match *step {
+                0 => report.words("before this worker was started again"),
+                _ => report.words(format_args!("step {step}, in pass {pass}")),
+            }
+            report.add("best_step", (*step > 0).then_some(*step));
+            report.words(", validation loss ");
             report.show_float("best_validation", *loss, 6, "");
         }
         if let Some(each) = &self.each {
@@ -124,7 +127,8 @@ impl<'a> Results<'a> {
             warn_of_quality(of, true);
             // The rows of this process are not those of the best model any more.
             self.report((of, account), &[], &validated);
-            self.print_saved(saved, of.stopped);
+            // A signal that ends the training leaves the best model.
+            self.print_saved(saved, false);
             return Ok(());
         }
         let learned = Learned {
@@ -180,6 +184,7 @@ impl<'a> Results<'a> {
             crosses: input::crosses(self.input)?,
             intercept: learned.intercept,
             ended: ended_how(stopped, examples, learned.missing),
+            best: None,
         };
         Ok(Some((folder, save(folder, &notes)?)))
     }

@@ -42,9 +42,9 @@ pub fn find(args: &TrainArgs, options: &mut Options) -> Result<(), Failure> {
              them; for a vector of its own for each field: fewer --factors, or --ignore columns"
         );
     }
-    let places = shape.field_places();
+    // Each has places of its own, which count features of unknown fields.
     let all = std::iter::once(&mut options.data).chain(&mut options.test).chain(&mut options.validation);
-    all.for_each(|data| data.fields.say(places.clone()));
+    all.for_each(|data| data.fields.say(shape.field_places()));
     Ok(())
 }
 
@@ -54,7 +54,7 @@ fn of_data(args: &TrainArgs, data: &Data) -> Result<Vec<u64>, Failure> {
     let found = Reader::look(data).map_err(wrong)?;
     let may_look = data.must_be_files("").is_ok();
     let Some(found) = found.filter(|_| may_look) else {
-        if args.output.tells() {
+        if args.output.tells() && args.model.model == ModelName::Deepfm {
             notice!(
                 "gannet: this data comes once, so its fields are not known before the training: the network of --model \
                  {} reads one vector for all; for a vector a field, name files",
@@ -92,8 +92,8 @@ pub fn warn_of_strangers(data: &Data) {
     let strangers = data.fields.places.as_ref().map_or(0, |places| places.strangers());
     if strangers > 0 {
         notice!(
-            "gannet: {} were of fields that the first 10,000 examples do not have: the model learned their weights, \
-             and no vectors by field; shuffle the data, so that its beginning is like the rest",
+            "gannet: {} were of fields that the model does not know: it learned their weights, and no vectors by field. \
+             It knows the fields of the first 10,000 examples of its first training: shuffle that data to begin anew",
             counted(strangers, "feature", "features")
         );
     }

@@ -115,6 +115,7 @@ impl Learner for LrLearner {
             (|batches| run.trained(batches), || in_job.into_iter().for_each(InJob::train_no_more));
         let mut validator = Validator::new(own.results(), own.held_out.as_ref(), Objective::Click, &is_chief)
             .with_validation(own.options.validation.as_ref())
+            .in_run(run.tag())
             .ends_job(&end_job)
             .on_step(&count_batches);
         let mut report_progress = |p: &Progress| {

@@ -9,7 +9,7 @@ use crate::model::warm_source::{WarmSource, open_warm_source};
 use crate::report::words::first_few;
 use gannet::runs::RunId;
 use gannet::storage::{Checkpoint, CheckpointWriter, Store};
-use gannet::train::models::Objective;
+use gannet::train::models::{NumberLoss, Objective};
 use gannet::train::{
     AgreedNormalization, BackendError, ColumnKeys, Data, InterceptStart, NormAtServers, NormInStore,
     Normalization, Normalize, Reader, SurveyQuestions, lbfgs, norm_table, normalization_of,
@@ -55,20 +55,24 @@ fn spelt(model: ModelName) -> String {
 }
 
 /// Where the intercept starts: at the log odds of labels that are 1 and 0, if one is rare, or if there are penalties,
-/// which would pull it to 0 otherwise. How many labels a pipe gives in
+/// which would pull it to 0 otherwise; of counts and quantiles at what all labels say. How many labels a pipe gives in
 /// time is chance, which has no place in a deterministic job.
 fn intercept_start(args: &TrainArgs) -> InterceptStart {
     let data = &args.data;
-    let is_of_clicks = args.model.objective() == Some(Objective::Click);
     let is_wanted = data.intercept_start == StartName::Odds && !data.no_intercept;
     let is_sure =
         || input::data(&data.files, &data.input, true).is_ok_and(|data| data.must_be_files("").is_ok());
     let own = &args.optimizer.settings;
     let is_penalized = own.l1.is_some_and(|l1| l1 > 0.0) || own.l2.is_some_and(|l2| l2 > 0.0);
-    match is_of_clicks && is_wanted && (!args.job.sync.deterministic || is_sure()) {
-        false => InterceptStart::Zero,
-        true if is_penalized => InterceptStart::Odds,
-        true => InterceptStart::OddsOfRare,
+    if !(is_wanted && (!args.job.sync.deterministic || is_sure())) {
+        return InterceptStart::Zero;
+    }
+    match args.model.objective() {
+        Some(Objective::Click) if is_penalized => InterceptStart::Odds,
+        Some(Objective::Click) => InterceptStart::OddsOfRare,
+        Some(Objective::Number(NumberLoss::Poisson)) => InterceptStart::LogMean,
+        Some(Objective::Number(NumberLoss::Quantile(of))) => InterceptStart::Quantile(of),
+        _ => InterceptStart::Zero,
     }
 }
 

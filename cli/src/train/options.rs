@@ -73,6 +73,7 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
 
 /// Holds out the data of `--validate`: files, or a share of the training data. `with_it`: this process validates.
 fn hold_out(from: &DataArgs, options: &mut Options, with_it: bool) -> Result<(), Failure> {
+    validation::check_held_out(&from.validate)?;
     let files = match validation::held_out_share(&from.validate) {
         Some(holdout) => {
             options

@@ -88,7 +88,7 @@ const PLACES: &[FlagPlace] = &[
     (&["--plots"], |p| p.is_lbfgs() || p.is_lda() || p.model_predicts_no_label(), "plots are of the probabilities of a label, \
         and of a training by steps"),
     (&["--patience"], |p| p.grows(), "data that grows has its own end (--until)"),
-    (&["--validate", "--patience"], |p| p.is_alone() && p.args.job.data_dir.is_some(), "a --data-dir keeps the last rows, not those of \
+    (&["--patience"], |p| p.is_alone() && p.args.job.data_dir.is_some(), "a --data-dir keeps the last rows, not those of \
         the best validation; save with --out"),
     (&["--validate", "--patience"], |p| p.is_lbfgs(), "L-BFGS has no steps of batches; it scores --test at its end"),
     (&["--feed"], |p| p.is_lbfgs() || !p.is_lr(),

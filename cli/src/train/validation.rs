@@ -4,17 +4,35 @@
 use crate::failure::Failure;
 use crate::flags::WatchArgs;
 use crate::model::lr;
-use crate::model::notes::Notes;
+use crate::model::notes::{BEST, Notes};
 use crate::report::measures::put_quality;
 use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::train::ending::{Best, Results, Validated};
+use gannet::storage::Checkpoint;
 use gannet::train::models::{Measured, Objective};
 use gannet::train::{Backend, Data, Holdout, ReadError, Report, StepReport, TrainError, evaluate};
 use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// How often the scheduler is asked whether an owed validation can be made.
+const OWED_LOOK: Duration = Duration::from_millis(200);
+
+/// Checks that `--validate` names files, or one share.
+pub fn check_held_out(validate: &[PathBuf]) -> Result<(), Failure> {
+    for one in validate {
+        let share = one.to_str().and_then(|text| text.trim_end_matches('%').parse::<f64>().ok());
+        if share.is_some() && !one.exists() && held_out_share(validate).is_none() {
+            return Err(Failure::input(format!(
+                "--validate {}: a share of DATA is one number above 0 and below 1, such as 0.1, and no file is beside it",
+                one.display()
+            )));
+        }
+    }
+    Ok(())
+}
 
 /// The share of the training data that `--validate` holds out. `None`: it names files, or is not given.
 pub fn held_out_share(validate: &[PathBuf]) -> Option<Holdout> {
@@ -38,6 +56,13 @@ pub struct Validator<'a> {
     since_best: u32,
     /// Whether --patience has ended the training.
     is_over: bool,
+    /// The pass that the last step was of, from 1.
+    pass: u32,
+    /// Whether this process was the chief before, and since when a validation is owed.
+    was_chief: bool,
+    owed: Option<Instant>,
+    /// The run whose best model is in the folder, for a process that takes the place of its chief.
+    run: Option<String>,
     /// Whether this process validates and saves. It is called when either is due.
     chief: &'a dyn Fn() -> bool,
     task: Objective,
@@ -91,6 +116,10 @@ impl<'a> Validator<'a> {
             best: None,
             since_best: 0,
             is_over: false,
+            pass: 1,
+            was_chief: false,
+            owed: None,
+            run: None,
             chief,
             task,
             before,
@@ -105,6 +134,21 @@ impl<'a> Validator<'a> {
     /// Scores this data instead of the test data.
     pub fn with_validation(self, data: Option<&Data>) -> Validator<'a> {
         Validator { validation: data.cloned(), ..self }
+    }
+
+    /// Goes on where the chief of this run was that has died: its best model is in the folder, with a note.
+    pub fn in_run(mut self, run: String) -> Validator<'a> {
+        let Results { output, .. } = self.results;
+        let saved = output.out.as_deref().filter(|_| output.watch.patience.is_some());
+        let saved = saved.and_then(|folder| Checkpoint::open_to_read(folder).ok());
+        let noted = saved.as_ref().and_then(|saved| Some((saved.rows(), saved.note(BEST)?)));
+        if let Some((rows, loss)) =
+            noted.and_then(|(rows, note)| Some((rows, note.strip_prefix(&run)?.trim().parse::<f64>().ok()?)))
+        {
+            notice!("gannet: the best model so far is that in --out, with a validation loss of {loss:.6}");
+            self.best = Some(Best { step: 0, pass: 0, loss, rows: Some(rows), test: None });
+        }
+        Validator { run: Some(run), ..self }
     }
 
     /// Sets a function that ends the training of a whole job. Without it the training of this process ends.
@@ -122,13 +166,17 @@ impl<'a> Validator<'a> {
         if let Some(on_step) = self.on_step {
             on_step(step.number);
         }
+        // A pass that begins is told of before its first step.
+        let is_told_again = self.last.0 == step.number;
         self.last = (step.number, step.mass, step.loss);
         let of = &self.results.output.watch;
+        self.pass = self.epoch + 1;
         let is_next_pass = std::mem::replace(&mut self.epoch, step.epoch) != step.epoch;
-        let validates = match of.validate_every {
-            Some(every) => step.number.is_multiple_of(every),
+        let is_due = match of.validate_every {
+            Some(every) => step.number.is_multiple_of(every) && !is_told_again,
             None => is_next_pass && self.validation.is_some(),
         };
+        let validates = is_due || self.is_owed();
         let saves = of.save_secs.is_some_and(|seconds| self.saved.elapsed() >= Duration::from_secs(seconds));
         if !(validates || saves) || self.is_over {
             return ControlFlow::Continue(());
@@ -137,14 +185,22 @@ impl<'a> Validator<'a> {
             self.saved = Instant::now();
         }
         if !(self.chief)() {
+            // While a dead worker is fenced there is no chief. The one before makes up for the validation.
+            self.owed = (self.was_chief && validates).then(Instant::now);
             return ControlFlow::Continue(());
         }
+        (self.was_chief, self.owed) = (true, None);
         let validated = if validates { self.validate(step, model) } else { Ok(ControlFlow::Continue(())) };
         let saved = |flow| if saves { self.save(step, model).map(|()| flow) } else { Ok(flow) };
         validated.and_then(saved).unwrap_or_else(|failure| {
             self.failure = Some(failure);
             ControlFlow::Break(())
         })
+    }
+
+    /// Whether a validation is to be made up for. The scheduler is asked a few times a second.
+    fn is_owed(&self) -> bool {
+        self.owed.is_some_and(|since| since.elapsed() >= OWED_LOOK)
     }
 
     fn validate(
@@ -192,12 +248,13 @@ impl<'a> Validator<'a> {
         loss: f64,
         model: &mut dyn ModelInTraining,
     ) -> Result<ControlFlow<()>, Failure> {
-        if self.best.as_ref().is_none_or(|best| best.is_worse_than(loss)) {
-            let rows = self.save_as(step, None, model)?;
+        if !loss.is_nan() && self.best.as_ref().is_none_or(|best| best.is_worse_than(loss)) {
+            let best = self.run.as_ref().map(|run| format!("{run} {loss}"));
+            let rows = self.save_as(step, (None, best), model)?;
             // Where other workers learn meanwhile, the saved model is tested in the end.
             let test = self.test.as_ref().filter(|_| self.end_job.is_none() || rows.is_none());
             let test = test.map(|test| model.score(test)).transpose()?.flatten();
-            self.best = Some(Best { step: step.number, pass: step.epoch + 1, loss, rows, test });
+            self.best = Some(Best { step: step.number, pass: self.pass, loss, rows, test });
             self.since_best = 0;
             return Ok(ControlFlow::Continue(()));
         }
@@ -217,20 +274,21 @@ impl<'a> Validator<'a> {
             return Ok(());
         }
         let ended = format!("it was saved in the middle of it, after step {}", step.number);
-        self.save_as(step, Some(ended), model).map(drop)
+        self.save_as(step, (Some(ended), None), model).map(drop)
     }
 
     /// Saves the model, if a flag names a folder. Returns the number of rows.
     fn save_as(
         &mut self,
         step: &StepReport<'_>,
-        ended: Option<String>,
+        (ended, best): (Option<String>, Option<String>),
         model: &mut dyn ModelInTraining,
     ) -> Result<Option<u64>, Failure> {
         let Results { output, input, intercept, .. } = self.results;
         let (counts, crosses) = (crate::input::counts(input), crate::input::crosses(input)?);
         let Some(folder) = &output.out else { return Ok(None) };
-        let notes = Notes { format: step.format, columns: step.columns, counts, crosses, intercept, ended };
+        let notes =
+            Notes { format: step.format, columns: step.columns, counts, crosses, intercept, ended, best };
         let rows = model.save(folder, &notes)?;
         tracing::info!(step = step.number, rows, folder = %folder.display(), "saved the model so far");
         // Counted from the end of the save, so that slow saves leave time for training.

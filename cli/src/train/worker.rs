@@ -206,17 +206,7 @@ impl<'a> JobWorker<'a> {
         let account = self.close(&learner, &mut tables, (&run, in_job.as_ref()), &mut trained)?;
         CheckpointSaver::save_trained(saver.as_ref(), trained.summary().stopped);
         if self.is_chief && !trained.summary().stopped {
-            self.validate(&mut learner, &mut tables, &mut validated)?;
-            // The rows of the servers are not those of the best model any more.
-            let held_out = self.held_out.take();
-            let test = held_out.clone().filter(|_| validated.best.is_none());
-            learner.measure(&mut tables, &mut trained, test)?;
-            if let Some(best) = &validated.best {
-                trained.set_test(match (&self.args.output.out, &held_out) {
-                    (Some(folder), Some(test)) => score_saved(folder, test)?,
-                    _ => best.test.clone(),
-                });
-            }
+            self.measure(&mut learner, &mut tables, (&mut trained, &mut validated))?;
         }
         learner.report(&self, &mut tables, (&mut trained, &account), validated)?;
         let Summary { examples, seconds, loss, rows, stopped, bad_lines, .. } = trained.summary();
@@ -233,6 +223,27 @@ impl<'a> JobWorker<'a> {
             self.learned_something((examples, rows), bad_lines, scheduled)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// Validates and tests what all workers have trained, as the chief.
+    fn measure<L: Learner>(
+        &mut self,
+        learner: &mut L,
+        tables: &mut L::Tables,
+        (trained, validated): (&mut L::Trained, &mut Validated),
+    ) -> Result<(), Failure> {
+        self.validate(learner, tables, validated)?;
+        // The rows of the servers are not those of the best model any more.
+        let held_out = self.held_out.take();
+        let test = held_out.clone().filter(|_| validated.best.is_none());
+        learner.measure(tables, trained, test)?;
+        if let Some(best) = &validated.best {
+            trained.set_test(match (&self.args.output.out, &held_out) {
+                (Some(folder), Some(test)) => score_saved(folder, test)?,
+                _ => best.test.clone(),
+            });
+        }
+        Ok(())
     }
 
     /// Validates the rows that all workers have trained, unless the patience is over: then they are no better.

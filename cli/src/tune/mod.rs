@@ -51,8 +51,7 @@ pub fn run_tune(args: &TuneArgs) -> Result<(), Failure> {
     let limit = Duration::from_secs_f64(args.minutes * 60.0);
     let bytes = train.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64() / models.len() as u64);
     let results = race(&options, (limit, &stop), (&mut models, bytes), args.json)?;
-    report(args, (&tried, &all), (&results, task), start.elapsed().as_secs_f64());
-    Ok(())
+    report(args, (&tried, &all), (&results, task), start.elapsed().as_secs_f64())
 }
 
 /// Reads the words behind `--`.
@@ -123,7 +122,7 @@ fn report(
     (tried, all): (&[Tried], &[Vec<f32>]),
     (results, task): (&[TrialResult], Objective),
     seconds: f64,
-) {
+) -> Result<(), Failure> {
     let mut order: Vec<usize> = (0..results.len()).collect();
     let loss = |at: &usize| Some(results[*at].window_loss).filter(|loss| !loss.is_nan()).unwrap_or(f64::MAX);
     order.sort_by(|a, b| results[*b].survived.cmp(&results[*a].survived).then(loss(a).total_cmp(&loss(b))));
@@ -151,10 +150,17 @@ fn report(
             line
         }),
     );
+    if !results[order[0]].window_loss.is_finite() {
+        report.print(args.json);
+        return Err(Failure::input(
+            "no try has a finite loss: try smaller values of alpha, and check the labels and numbers of the data",
+        ));
+    }
     let best = command(args, tried, &all[order[0]]);
     report.line("best");
     report.show("command", best, "");
     report.print(args.json);
+    Ok(())
 }
 
 /// The command that trains with these values.

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, OptimizerName, TrainArgs};
 use gannet::table::mix;
+use gannet::train::limits::FACTORS_MAX;
 
 /// A setting that can be tried, and its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,25 +30,52 @@ fn tried(text: &str) -> Result<Tried, Failure> {
     let name = NAMES.into_iter().find(|known| *known == name).ok_or_else(|| wrong("no such setting"))?;
     let number = |text: &str| text.parse::<f32>().ok().filter(|x| x.is_finite() && *x >= 0.0);
     let values: Option<Vec<f32>> = values.split(',').map(number).collect();
-    let mut values = values.ok_or_else(|| wrong("values are numbers from 0"))?;
-    if name == "factors" && values.iter().any(|x| x.fract() != 0.0 || *x < 1.0) {
-        return Err(wrong("factors are whole numbers from 1"));
+    let values = values.ok_or_else(|| wrong("values are numbers from 0"))?;
+    let is_of_factors = |x: f32| x.fract() == 0.0 && (1.0..=FACTORS_MAX as f32).contains(&x);
+    if name == "factors" && !values.iter().all(|&x| is_of_factors(x)) {
+        return Err(wrong("factors are whole numbers from 1 to 512"));
     }
+    Ok(Tried { name, values: once_each(&values) })
+}
+
+/// The values without repetitions, in their order.
+fn once_each(values: &[f32]) -> Vec<f32> {
     let mut seen = Vec::new();
-    values.retain(|x| {
-        !seen.contains(x) && {
+    for x in values {
+        if !seen.contains(x) {
             seen.push(*x);
-            true
         }
-    });
-    Ok(Tried { name, values })
+    }
+    seen
+}
+
+/// Refuses a setting that the model or its optimizer does not have.
+fn check_meaning(of: &Tried, args: &TrainArgs) -> Result<(), Failure> {
+    let has_factors = !matches!(args.model.model, ModelName::Lr | ModelName::Linear | ModelName::Softmax);
+    let has_l1 = matches!(args.optimizer.optimizer, Some(OptimizerName::Ftrl | OptimizerName::GroupFtrl));
+    let whose = match of.name {
+        "factors" | "deviation" if !has_factors => "--model fm, ffm, deepfm and mf",
+        "l1" if !has_l1 => "--optimizer ftrl and group-ftrl",
+        _ => return Ok(()),
+    };
+    Err(Failure::input(format!("--try {}: means nothing here; it is a setting of {whose}", of.name)))
 }
 
 /// The settings to try: those of the flags, or those around the defaults that no flag of the training fixes. The first
 /// value of each is the default.
 pub fn all_tried(flags: &[String], args: &TrainArgs, rate: f32) -> Result<Vec<Tried>, Failure> {
     if !flags.is_empty() {
-        return flags.iter().map(|text| tried(text)).collect();
+        let mut all: Vec<Tried> = Vec::new();
+        for text in flags {
+            let of = tried(text)?;
+            check_meaning(&of, args)?;
+            match all.iter_mut().find(|known| known.name == of.name) {
+                Some(known) => known.values.extend(of.values),
+                None => all.push(of),
+            }
+        }
+        all.iter_mut().for_each(|of| of.values = once_each(&of.values));
+        return Ok(all);
     }
     let (own, model) = (&args.optimizer.settings, &args.model);
     let mut all = Vec::new();

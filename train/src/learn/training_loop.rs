@@ -42,6 +42,8 @@ pub(crate) struct TrainingLoop<'a, B> {
     start: Instant,
     /// Steps made.
     pub steps: u64,
+    /// The pass of the last step.
+    epoch: u32,
     /// The format and columns of the data.
     data_format: (&'static str, Option<Columns>),
 }
@@ -66,6 +68,7 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             margins: Vec::new(),
             start,
             steps: 0,
+            epoch: 0,
             data_format,
         }
     }
@@ -96,8 +99,14 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
             match batch.split.filter(|split| split.end.is_some()) {
                 Some(split) => self.end_split(&split)?,
                 None => {
+                    if self.begins_pass(batch.epoch) && self.tell(batch.epoch, watch).is_break() {
+                        broken = true;
+                        self.forget_pulls(&batch)?;
+                        break;
+                    }
                     self.learn(&batch, batches, stop)?;
-                    if self.watched(batch.epoch, watch).is_break() {
+                    self.steps += 1;
+                    if self.tell(batch.epoch, watch).is_break() {
                         (self.pulls.ended, broken) = (true, true);
                     }
                 }
@@ -215,9 +224,27 @@ impl<'a, B: Backend> TrainingLoop<'a, B> {
         }
     }
 
-    /// Calls the observer after a step.
-    fn watched(&mut self, epoch: u32, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
-        self.steps += 1;
+    /// Whether a batch of this pass is the first of it that this process learns, and not the first at all.
+    fn begins_pass(&mut self, epoch: u32) -> bool {
+        std::mem::replace(&mut self.epoch, epoch) != epoch && self.steps > 0
+    }
+
+    /// Finishes the pulls of this batch and of those behind it, which are not learned.
+    fn forget_pulls(&mut self, batch: &Batch) -> Result<(), BackendError> {
+        if matches!(self.mode, UpdateMode::InPlace) {
+            return Ok(());
+        }
+        let rest = std::mem::take(&mut self.pulls.in_flight);
+        let is_pulled = |batch: &Batch| batch.split.is_none_or(|split| split.end.is_none());
+        for _ in std::iter::once(batch).chain(&rest).filter(|batch| is_pulled(batch)) {
+            let rows = self.backend.finish_pull()?;
+            self.backend.forget_pull(rows)?;
+        }
+        Ok(())
+    }
+
+    /// Calls the observer: after a step, and before the first step of a pass.
+    fn tell(&mut self, epoch: u32, watch: &mut StepObserver<'_, B>) -> ControlFlow<()> {
         let (mass, loss) = self.sums.all();
         let (format, columns) = (self.data_format.0, self.data_format.1.as_ref());
         watch(&StepReport { number: self.steps, epoch, mass, loss, format, columns }, self.backend)

@@ -18,6 +18,9 @@ use crate::batch::Batch;
 use gannet_core::Schema;
 use gannet_optim::{GradientLanes, Isa, add_scaled, dot};
 
+/// Fields on a side of a part of the sums that is turned at once.
+const TILE: usize = 32;
+
 /// A field-aware factorization machine.
 pub struct FieldAwareMachine {
     settings: ModelSettings,
@@ -32,6 +35,8 @@ pub struct FieldAwareMachine {
     across: Vec<f32>,
     /// The fields of the latest example, and how many features of each it has.
     present: Vec<usize>,
+    /// Those of the example before.
+    before: Vec<usize>,
     counts: Vec<u32>,
     /// For each factor of a feature the L2 coefficient: that of the settings for the fields of the example, else 0.
     l2: Vec<f32>,
@@ -69,6 +74,7 @@ impl FieldAwareMachine {
             sums: table.clone(),
             across: table,
             present: Vec::new(),
+            before: Vec::new(),
             counts: vec![0; fields],
             l2: row.clone(),
             others: row,
@@ -85,17 +91,48 @@ impl FieldAwareMachine {
         self.fields * self.factors
     }
 
-    /// Forgets the fields of the example before.
-    fn clear(&mut self) {
+    /// Takes the fields of an example. Most examples have those of the one before: then what is across is written
+    /// anew, and need not be cleared.
+    fn take_fields(&mut self, example: Example<'_>) {
         let (width, factors) = (self.width(), self.factors);
-        for &a in &self.present {
-            for &b in &self.present {
+        self.present.iter().for_each(|&field| self.counts[field] = 0);
+        std::mem::swap(&mut self.present, &mut self.before);
+        self.present.clear();
+        for i in 0..example.values.len() {
+            let Some(field) = example.field(i) else { continue };
+            if self.counts[field] == 0 {
+                self.present.push(field);
+                self.sums[field * width..][..width].fill(0.0);
+            }
+            self.counts[field] += 1;
+        }
+        if self.present == self.before {
+            return;
+        }
+        for &a in &self.before {
+            for &b in &self.before {
                 self.across[a * width + b * factors..][..factors].fill(0.0);
             }
-            self.counts[a] = 0;
             self.l2[a * factors..][..factors].fill(0.0);
         }
-        self.present.clear();
+        self.present.iter().for_each(|&field| self.l2[field * factors..][..factors].fill(self.settings.l2));
+    }
+
+    /// Writes the sums across, for some rows and columns at a time: rows of many fields do not fit into a cache.
+    fn turn(&mut self) {
+        let (width, factors) = (self.width(), self.factors);
+        for rows in self.present.chunks(TILE) {
+            for columns in self.present.chunks(TILE) {
+                for (&a, &b) in rows.iter().flat_map(|a| columns.iter().map(move |b| (a, b))) {
+                    let across = &mut self.across[a * width + b * factors..][..factors];
+                    if a != b || self.counts[a] > 1 {
+                        across.copy_from_slice(&self.sums[b * width + a * factors..][..factors]);
+                    } else {
+                        across.fill(0.0);
+                    }
+                }
+            }
+        }
     }
 
     /// Computes the sums of the example's fields. Returns the sum of |v_i,f(i) x_i|^2 over the features of fields that
@@ -103,16 +140,7 @@ impl FieldAwareMachine {
     #[inline(always)]
     fn sum_fields<I: Isa, R: LearnedRows<I>>(&mut self, isa: I, example: Example<'_>, rows: &R) -> f32 {
         let (width, factors) = (self.width(), self.factors);
-        self.clear();
-        for i in 0..example.values.len() {
-            let Some(field) = example.field(i) else { continue };
-            if self.counts[field] == 0 {
-                self.present.push(field);
-                self.sums[field * width..][..width].fill(0.0);
-                self.l2[field * factors..][..factors].fill(self.settings.l2);
-            }
-            self.counts[field] += 1;
-        }
+        self.take_fields(example);
         let mut squares = 0.0;
         for (i, (at, x, _)) in example.features().enumerate() {
             let Some(field) = example.field(i) else { continue };
@@ -123,14 +151,7 @@ impl FieldAwareMachine {
                 squares += x * x * dot(isa, own, own);
             }
         }
-        for &a in &self.present {
-            for &b in &self.present {
-                if a != b || self.counts[a] > 1 {
-                    let sum = &self.sums[b * width + a * factors..][..factors];
-                    self.across[a * width + b * factors..][..factors].copy_from_slice(sum);
-                }
-            }
-        }
+        self.turn();
         squares
     }
 

@@ -37,7 +37,8 @@ pub fn fit<T: Tables>(
     fit_watched(options, model, tables, stop, progress, &mut |_, _, _| ControlFlow::Continue(()))
 }
 
-/// Called after each step, with the model and its tables. `Break` ends the training like the stop flag.
+/// Called after each step, and before the first step of each later pass, with the model and its tables. `Break` ends
+/// the training like the stop flag.
 pub type FitWatch<'w, T> = dyn FnMut(&StepReport<'_>, &mut dyn Model, &mut T) -> ControlFlow<()> + 'w;
 
 /// [`fit`], with an observer that is called after each step.
@@ -70,8 +71,8 @@ pub fn fit_watched<T: Tables>(
     let plan = ReadPlan { skip, ..ReadPlan::of(options, learner.model.sparse().shards) };
     let preparer = learner.tables.preparer(0)?;
     let mut batches = Batches::start(opened, plan, options.threads > 1, preparer)?;
-    let mut watched = |learner: &mut ModelLearner<'_, T>| {
-        let (number, epoch, (mass, loss)) = (learner.steps, learner.epoch, learner.sums());
+    let mut watched = |learner: &mut ModelLearner<'_, T>, epoch| {
+        let (number, (mass, loss)) = (learner.steps, learner.sums());
         let step = StepReport { number, epoch, mass, loss, format, columns: columns.as_ref() };
         watch(&step, learner.model, learner.tables)
     };
@@ -201,7 +202,7 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
         start: Instant,
         options: &Options,
         progress: &mut dyn FnMut(&Progress),
-        watched: &mut dyn FnMut(&mut Self) -> ControlFlow<()>,
+        watched: &mut dyn FnMut(&mut Self, u32) -> ControlFlow<()>,
     ) -> Result<bool, TrainError> {
         let mut reported = start;
         while !stop.load(Relaxed) {
@@ -209,8 +210,12 @@ impl<'a, T: Tables> ModelLearner<'a, T> {
             match batch.split.filter(|split| split.end.is_some()) {
                 Some(split) => self.end_split(&split)?,
                 None => {
+                    let begins_pass = batch.epoch != self.epoch && self.steps > 0;
+                    if begins_pass && watched(self, batch.epoch).is_break() {
+                        break;
+                    }
                     self.step(&batch)?;
-                    if watched(self).is_break() {
+                    if watched(self, batch.epoch).is_break() {
                         break;
                     }
                 }

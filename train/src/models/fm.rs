@@ -112,8 +112,8 @@ impl FactorizationMachine {
         isa.store(sums * sums - squares, &mut self.pairs[from..][..n]);
     }
 
-    /// Descends. The derivative by w_i is error * x_i, and by v_i it is error * x_i * (sums - v_i x_i). `by_vector` says
-    /// for the feature with this index in the example the derivative by v_i x_i of what else depends on it.
+    /// Descends. The derivative by w_i is error * x_i, and by v_i it is error * x_i * (sums - v_i x_i). `by_vector`
+    /// says for the feature with this index the derivative by v_i x_i of what else depends on it.
     #[inline(always)]
     pub(super) fn descend<'v, I: Isa, R: LearnedRows<I>>(
         &'v self,

@@ -180,14 +180,16 @@ impl Block {
         self.bases.truncate(kept);
     }
 
-    /// Keeps these examples, to learn them. A block that would be empty keeps one of importance 0: without a push of the
-    /// batch nobody would see that it was learned.
-    pub(crate) fn sample(&mut self, kept: &[bool]) {
+    /// Keeps these examples, to learn them. A block that would be empty keeps one of importance 0, because without a
+    /// push of the batch nobody would see that it was learned. Returns whether that one stands for none.
+    pub(crate) fn sample(&mut self, kept: &[bool]) -> bool {
         if self.is_empty() || kept.contains(&true) {
-            return self.retain(|i| kept[i]);
+            self.retain(|i| kept[i]);
+            return false;
         }
         self.retain(|i| i == 0);
         self.importances = vec![0.0];
+        true
     }
 
     /// The error of a batch with so many features.

@@ -27,8 +27,8 @@ impl Holdout {
         self.share
     }
 
-    /// Drops the examples of the other side.
-    pub(crate) fn apply(self, block: &mut Block) {
+    /// Drops the examples of the other side. Returns whether none is left to learn.
+    pub(crate) fn apply(self, block: &mut Block) -> bool {
         let most = (self.share * u64::MAX as f64) as u64;
         let kept: Vec<bool> = (0..block.len())
             .map(|i| {
@@ -40,8 +40,9 @@ impl Holdout {
             .collect();
         if self.is_validation {
             block.retain(|i| kept[i]);
+            false
         } else {
-            block.sample(&kept);
+            block.sample(&kept)
         }
     }
 }

@@ -29,10 +29,10 @@ impl KeptNegatives {
     }
 
     /// Drops examples of the batch with this number. What an example has and where it is decide, so every worker and
-    /// every pass keeps the same ones.
-    pub(crate) fn apply(self, block: &mut Block, batch: u64) {
+    /// every pass keeps the same ones. Returns whether none is left.
+    pub(crate) fn apply(self, block: &mut Block, batch: u64) -> bool {
         if self.share >= 1.0 {
-            return;
+            return false;
         }
         let most = (self.share * u64::MAX as f64) as u64;
         let keeps = |block: &Block, i: usize| {
@@ -40,7 +40,7 @@ impl KeptNegatives {
             block.labels[i] != 0.0 || mix(content) <= most
         };
         let kept: Vec<bool> = (0..block.len()).map(|i| keeps(block, i)).collect();
-        block.sample(&kept);
+        block.sample(&kept)
     }
 }
 

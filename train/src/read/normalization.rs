@@ -214,6 +214,10 @@ pub enum InterceptStart {
     OddsOfRare,
     /// At the log odds of the labels. Penalties then pull it there, and not to 0.
     Odds,
+    /// At the logarithm of the mean of the labels, which are counts.
+    LogMean,
+    /// At this quantile of the labels, in millionths.
+    Quantile(u32),
 }
 
 /// What the first examples are asked, besides how large values are.

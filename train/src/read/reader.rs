@@ -42,6 +42,8 @@ pub struct Reader {
     normalize: Normalize,
     fields: FieldUse,
     holdout: Option<Holdout>,
+    /// Whether nobody else counts batches, so that those without examples need not be learned.
+    is_alone: bool,
     class_weights: Option<ClassWeights>,
     kept_negatives: Option<KeptNegatives>,
     /// How long the first examples may take to come.
@@ -77,6 +79,7 @@ impl Reader {
             normalize,
             fields: data.fields.clone(),
             holdout: data.holdout,
+            is_alone: false,
             class_weights: data.class_weights,
             kept_negatives: data.kept_negatives,
             survey_patience,
@@ -95,6 +98,7 @@ impl Reader {
     /// or `share` is out of range.
     pub fn open(data: &Data, batch: usize, share: Share) -> Result<Reader, ReadError> {
         let mut reader = Reader::of_files(data, batch, share)?;
+        reader.is_alone = share == Share::ALL;
         reader.cache = CacheUse::begin(data, batch, share);
         Ok(reader)
     }
@@ -316,13 +320,14 @@ impl Reader {
     }
 
     fn next_weighted(&mut self, block: &mut Block) -> Result<bool, ReadError> {
-        let more = self.next_as_it_is(block)?;
-        if let Some(holdout) = self.holdout {
-            holdout.apply(block);
-        }
-        if let Some(kept) = self.kept_negatives {
-            kept.apply(block, self.next_batch());
-        }
+        let more = loop {
+            let more = self.next_as_it_is(block)?;
+            let mut is_empty = self.holdout.is_some_and(|holdout| holdout.apply(block));
+            is_empty |= self.kept_negatives.is_some_and(|kept| kept.apply(block, self.next_batch()));
+            if !(is_empty && self.is_alone) {
+                break more;
+            }
+        };
         if let Some(weights) = self.class_weights {
             weights.apply(block);
         }

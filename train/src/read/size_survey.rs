@@ -107,8 +107,8 @@ fn logarithm_unit(values: &[f32]) -> Option<f32> {
 /// 0 it is soon learned, and on 27 tables of ours the loss of one pass was the same, or a little lower from 0.
 const START_ODDS: f64 = 3.0;
 
-/// The log odds of the labels of these examples. 0 where they are nearer to it than `least`, or one is missing, and where the data
-/// has bases: they say where each example starts. Each label 0 stands for `of_one` of them.
+/// The log odds of the labels of these examples. 0 where they are nearer to it than `least`, or one label is missing,
+/// and where the data has bases: they say where each example starts. Each label 0 stands for `of_one` of them.
 fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64, least: f64) -> f32 {
     let (mut ones, mut zeros) = (0.0, 0.0);
     for (block, take) in blocks {
@@ -126,6 +126,41 @@ fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64, l
     }
     let odds = f64::ln(ones / zeros);
     if odds.is_finite() && odds.abs() >= least { odds as f32 } else { 0.0 }
+}
+
+/// What `of` says of the labels and importances of these examples. 0 where the data has bases, and where it is no
+/// finite number.
+fn number<'b>(
+    blocks: impl Iterator<Item = (&'b Block, usize)>,
+    of: impl Fn(&mut [(f32, f64)]) -> f64,
+) -> f32 {
+    let mut labels = Vec::new();
+    for (block, take) in blocks {
+        if block.bases.iter().any(|&base| base != 0.0) {
+            return 0.0;
+        }
+        let all = block.labels[..take].iter().enumerate().filter(|(_, label)| !label.is_nan());
+        labels.extend(all.map(|(i, &label)| (label, f64::from(block.importance(i)))));
+    }
+    let start = of(&mut labels) as f32;
+    if start.is_finite() { start } else { 0.0 }
+}
+
+fn log_mean(labels: &mut [(f32, f64)]) -> f64 {
+    let sum: f64 = labels.iter().map(|(label, importance)| f64::from(*label) * importance).sum();
+    (sum / labels.iter().map(|(_, importance)| importance).sum::<f64>()).ln()
+}
+
+/// The least label that a share of the labels, in millionths, does not exceed.
+fn quantile(labels: &mut [(f32, f64)], millionths: u32) -> f64 {
+    labels.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let share = f64::from(millionths) / 1e6 * labels.iter().map(|(_, importance)| importance).sum::<f64>();
+    let mut below = 0.0;
+    let at = labels.iter().find(|(_, importance)| {
+        below += importance;
+        below >= share
+    });
+    at.map_or(0.0, |(label, _)| f64::from(*label))
 }
 
 /// The normalization that the first `most` examples of these blocks give. Each label 0 stands for `of_one` of them.
@@ -160,6 +195,8 @@ pub(crate) fn survey<'b>(
         InterceptStart::Zero => 0.0,
         InterceptStart::OddsOfRare => log_odds(firsts(), of_one, START_ODDS),
         InterceptStart::Odds => log_odds(firsts(), of_one, 0.0),
+        InterceptStart::LogMean => number(firsts(), log_mean),
+        InterceptStart::Quantile(of) => number(firsts(), |labels| quantile(labels, of)),
     };
     let intercept = NormalizedFeature { key: INTERCEPT_KEY, center: start, factor: 1.0, unit: 0.0 };
     if sizes.is_empty() {

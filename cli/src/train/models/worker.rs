@@ -107,6 +107,7 @@ impl Learner for ModelLearner {
         let mut validator =
             Validator::new(own.results(), own.held_out.as_ref(), self.planned.model.task(), &is_chief)
                 .with_validation(own.options.validation.as_ref())
+                .in_run(run.tag())
                 .ends_job(&end_job)
                 .on_step(&count_batches);
         let of = (own.display(), &own.metrics, in_job);

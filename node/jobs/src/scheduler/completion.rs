@@ -29,8 +29,8 @@ impl JobState {
         }
     }
 
-    /// The chief has seen that more training makes the model no better: splits that nobody holds count as trained. Those
-    /// that workers hold are trained to their end. Data that grows has an end of its own, so nothing changes there.
+    /// The chief has seen that more training makes the model no better: splits that nobody holds count as trained.
+    /// Those that workers hold are trained to their end. Data that grows has an end of its own: nothing changes there.
     ///
     /// # Errors
     /// It is not the chief, is not in the job, or was given up.

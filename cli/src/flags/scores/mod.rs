@@ -1,0 +1,7 @@
+//! The flags of the commands that look at a trained model.
+
+pub mod inspect;
+pub mod predict;
+
+pub use inspect::InspectArgs;
+pub use predict::PredictArgs;
