@@ -192,12 +192,8 @@ impl<'a> JobWorker<'a> {
         if let Some(in_job) = &in_job {
             in_job.start_together(job, &self.stop)?;
         }
-        let saver = CheckpointSaver::start(
-            job,
-            (&args.data, &self.options.data),
-            &line,
-            if L::BATCHES_PUSH_TO_ALL { &names } else { &[] },
-        )?;
+        let of_each_batch = if L::BATCHES_PUSH_TO_ALL { &names[..] } else { &[] };
+        let saver = CheckpointSaver::start(job, (&args.data, &self.options.data), &line, of_each_batch)?;
         let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
         let (mut trained, mut validated) = trained.map_err(|failure| match &in_job {
             Some(in_job) => in_job.failed(failure),
