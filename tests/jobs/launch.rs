@@ -317,3 +317,42 @@ fn a_job_ends_when_a_process_cannot_go_on() {
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.err.contains("it has been started again 1 times (--restarts)"), "{done:?}");
 }
+
+/// Once a worker that took the place of a chief knew of no best model, and saved a worse one over it.
+#[test]
+fn the_best_model_outlives_the_chief_that_saved_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    // Nearly each row has a user of its own, so passes over the data learn it by heart.
+    let rows = |name: &str, n: u32, seed: u32| {
+        let drawn = |i: u32| {
+            (i.wrapping_add(seed).wrapping_mul(2_654_435_761) ^ i >> 7).wrapping_mul(0x85EB_CA6B) >> 8
+        };
+        let line = |i: u32| {
+            format!("{},s{},u{}\n", drawn(3 * i) % 2, drawn(3 * i + 1) % 8, drawn(3 * i + 2) % 4_000)
+        };
+        write(f, name, "label,site,user\n".to_owned() + &(0..n).map(line).collect::<String>())
+    };
+    let (train, held) = (rows("train.csv", 8_000, 1), rows("held.csv", 3_000, 900_001));
+    let out = f.join("model");
+    let words = format!(
+        "--model fm --alpha 0.2 --epochs 60 --tasks on --task-bytes 16kB --worker-timeout 2 --validate {held} \
+         --validate-every 10 --patience 100000 --out {} --json",
+        out.display()
+    );
+    let launched = Launched::start(launch("--workers 2 --restarts 5", Path::new(&train), &words), 3);
+    let noted = || {
+        let saved = gannet::storage::Checkpoint::open_to_read(&out).ok()?;
+        saved.note("best-validation")?.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    until("a best model", || noted().is_some());
+    launched.kill("worker 0");
+    let best = noted();
+    let done = launched.process.wait();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let scored = ok(&format!("predict --model {} {held} --json", out.display())).json();
+    let (loss, best) = (scored["logloss"].as_f64().unwrap(), best.unwrap());
+    // What other workers learned between the validation and the save.
+    assert!(loss < best + 0.02, "{loss}, and {best} was the best: {done:?}");
+    assert!(loss < 0.75, "the last model is far worse: {loss}");
+}

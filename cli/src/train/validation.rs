@@ -2,7 +2,7 @@
 //! training.
 
 use crate::failure::Failure;
-use crate::flags::WatchArgs;
+use crate::flags::{OutputArgs, WatchArgs};
 use crate::model::lr;
 use crate::model::notes::{BEST, Notes};
 use crate::report::measures::put_quality;
@@ -136,18 +136,8 @@ impl<'a> Validator<'a> {
         Validator { validation: data.cloned(), ..self }
     }
 
-    /// Goes on where the chief of this run was that has died: its best model is in the folder, with a note.
-    pub fn in_run(mut self, run: String) -> Validator<'a> {
-        let Results { output, .. } = self.results;
-        let saved = output.out.as_deref().filter(|_| output.watch.patience.is_some());
-        let saved = saved.and_then(|folder| Checkpoint::open_to_read(folder).ok());
-        let noted = saved.as_ref().and_then(|saved| Some((saved.rows(), saved.note(BEST)?)));
-        if let Some((rows, loss)) =
-            noted.and_then(|(rows, note)| Some((rows, note.strip_prefix(&run)?.trim().parse::<f64>().ok()?)))
-        {
-            notice!("gannet: the best model so far is that in --out, with a validation loss of {loss:.6}");
-            self.best = Some(Best { step: 0, pass: 0, loss, rows: Some(rows), test: None });
-        }
+    /// For a training in this run of a job: its chief may be one that takes the place of another.
+    pub fn in_run(self, run: String) -> Validator<'a> {
         Validator { run: Some(run), ..self }
     }
 
@@ -189,7 +179,12 @@ impl<'a> Validator<'a> {
             self.owed = (self.was_chief && validates).then(Instant::now);
             return ControlFlow::Continue(());
         }
-        (self.was_chief, self.owed) = (true, None);
+        self.owed = None;
+        if !std::mem::replace(&mut self.was_chief, true)
+            && let Some(run) = &self.run
+        {
+            self.best = noted_best(self.results.output, run);
+        }
         let validated = if validates { self.validate(step, model) } else { Ok(ControlFlow::Continue(())) };
         let saved = |flow| if saves { self.save(step, model).map(|()| flow) } else { Ok(flow) };
         validated.and_then(saved).unwrap_or_else(|failure| {
@@ -351,6 +346,16 @@ impl<'a> Validator<'a> {
         let is_wanted = self.results.output.watch.validate_every.is_some() || self.validation.is_some();
         Validated { each: is_wanted.then_some(self.validations), best: self.best, is_over: self.is_over }
     }
+}
+
+/// The best model of a run so far: the chief before this one has saved it, and noted its loss. `None`: there is none, or
+/// nobody asks for one.
+pub fn noted_best(output: &OutputArgs, run: &str) -> Option<Best> {
+    let folder = output.out.as_deref().filter(|_| output.watch.patience.is_some())?;
+    let saved = Checkpoint::open_to_read(folder).ok()?;
+    let loss = saved.note(BEST)?.strip_prefix(run)?.trim().parse().ok()?;
+    notice!("gannet: the best model so far is that in --out, with a validation loss of {loss:.6}");
+    Some(Best { step: 0, pass: 0, loss, rows: Some(saved.rows()), test: None })
 }
 
 /// Notes the validation of the rows that all workers of a job have trained. It has no step, because each worker counts

@@ -18,7 +18,7 @@ use crate::train::feed::data_client::DataClient;
 use crate::train::normalize;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
-use crate::train::validation::validate_job;
+use crate::train::validation::{noted_best, validate_job};
 use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
 use gannet::table::{Admission, TableId};
@@ -202,7 +202,7 @@ impl<'a> JobWorker<'a> {
         let account = self.close(&learner, &mut tables, (&run, in_job.as_ref()), &mut trained)?;
         CheckpointSaver::save_trained(saver.as_ref(), trained.summary().stopped);
         if self.is_chief && !trained.summary().stopped {
-            self.measure(&mut learner, &mut tables, (&mut trained, &mut validated))?;
+            self.measure(&mut learner, &mut tables, (&mut trained, &mut validated), &run)?;
         }
         learner.report(&self, &mut tables, (&mut trained, &account), validated)?;
         let Summary { examples, seconds, loss, rows, stopped, bad_lines, .. } = trained.summary();
@@ -227,7 +227,12 @@ impl<'a> JobWorker<'a> {
         learner: &mut L,
         tables: &mut L::Tables,
         (trained, validated): (&mut L::Trained, &mut Validated),
+        run: &InRun,
     ) -> Result<(), Failure> {
+        if validated.best.is_none() {
+            // This worker has become the chief when all was trained.
+            validated.best = noted_best(&self.args.output, &run.tag());
+        }
         self.validate(learner, tables, validated)?;
         // The rows of the servers are not those of the best model any more.
         let held_out = self.held_out.take();

@@ -27,7 +27,8 @@ pub struct StepReport<'a> {
     pub columns: Option<&'a Columns>,
 }
 
-/// Called after each step, with the backend. `Break` ends the training like the stop flag.
+/// Called after each step, and before the first step of each later pass, with the backend. `Break` ends the training
+/// like the stop flag.
 pub type StepObserver<'w, B> = dyn FnMut(&StepReport<'_>, &mut B) -> ControlFlow<()> + 'w;
 
 /// Rows to start from: those of a saved model.
