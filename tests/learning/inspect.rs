@@ -137,7 +137,7 @@ fn plots_are_drawn_of_labelled_data() {
     let unlabelled = write(f, "b.csv", "city,hour,age\nc1,h2,3.5\n");
     refused(
         &format!("predict --model {out} {unlabelled} --plots {}", again.display()),
-        &["--plots", "no labels"],
+        &["--plots", "no example has a label"],
     );
     refused(&format!("train {data} --model linear --plots {}", again.display()), &["--plots"]);
 }

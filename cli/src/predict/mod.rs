@@ -12,7 +12,7 @@ use crate::predict::explanations::print_explanations;
 use crate::predict::output::{Ended, print_quality, write as write_out};
 use crate::report::measures::measured;
 use crate::report::plots;
-use gannet::train::models::{Forecast, Measured, forecast};
+use gannet::train::models::{Forecast, Measured, Objective, forecast};
 use gannet::train::predict;
 use std::fmt::Write as _;
 use std::io::{self};
@@ -23,6 +23,13 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
     reading.of(&mut data, &args.model, &args.input)?;
     if let Some(folder) = &args.plots {
+        if let Scorer::Tables(model, _) = &scorer
+            && model.task() != Objective::Click
+        {
+            return Err(Failure::input(
+                "--plots: this model predicts no probability of a label 1; leave the flag out",
+            ));
+        }
         plots::may_write(folder)?;
     }
     if let Scorer::Tables(model, _) = &scorer
@@ -69,7 +76,7 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
         plots::write(folder, quality)?;
     } else if args.plots.is_some() {
         return Err(Failure::input(
-            "--plots: the data has no labels, or the model predicts no probability of a label 1",
+            "--plots: no example has a label, so nothing says how good the predictions are; leave the flag out",
         ));
     }
     print_quality(args, examples, measured.as_ref(), &bad_lines, (reading.ended.is_none(), lr));

@@ -227,7 +227,8 @@ impl<'a> Validator<'a> {
         report.show_float("loss", self.task.mean(since.1 / since.0), 6, "  validation ");
         put_quality(&mut report, "validation_", measured.as_ref(), false);
         if measured.is_none() {
-            report.words("no example has a label");
+            let share = data.holdout.map(|holdout| format!(" (--validate {})", holdout.share()));
+            report.words(format_args!("no labelled example was held out{}", share.unwrap_or_default()));
         }
         self.validations.push(report.object());
         if !self.results.output.json {
