@@ -88,7 +88,8 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
         world.file(name).display().to_string()
     };
     let (day1, day2) = (csv("day1.csv", 1), csv("day2.csv", 1000));
-    let flags = "--label churned --positive yes --numeric age --scale standard --optimizer sgd --json";
+    let flags =
+        "--label churned --positive yes --numeric age --scale standard --optimizer sgd --alpha 0.1 --json";
     let rows = world.file("rows");
     let line = |data: &str, flags: &str| format!("train {data} {flags} --data-dir {}", rows.display());
     ok(&run(&line(&day1, &format!("{flags} --epochs 3"))));
@@ -97,7 +98,7 @@ fn a_continued_run_took_other_scales_labels_and_columns() {
         (flags.replace("--scale standard", ""), "--scale standard"),
         (flags.replace("--numeric age", "--numeric age --categorical city"), "--categorical none"),
         (flags.replace("--optimizer sgd", "--optimizer adam"), "--optimizer sgd"),
-        (format!("{} --model fm", flags.replace("--optimizer sgd", "")), "--model lr"),
+        (format!("{} --model fm", flags.replace("--optimizer sgd --alpha 0.1", "")), "--model lr"),
     ] {
         refused(&run(&line(&day1, &format!("{other} --continue"))), &[words, "is given now", "--fresh"]);
     }

@@ -20,7 +20,7 @@ const WAYS: [(&str, &str); 18] = [
     ("gradient", "--optimizer sgd --push gradient --reduce sum --alpha 0.002"),
     (
         "gradient",
-        "--optimizer sgd --schedule exponential --decay-steps 50 --decay-rate 0.8 --warmup 10 --l2 1e-4",
+        "--optimizer sgd --alpha 0.1 --schedule exponential --decay-steps 50 --decay-rate 0.8 --warmup 10 --l2 1e-4",
     ),
     ("gradient", "--optimizer momentum"),
     ("gradient", "--optimizer nesterov --momentum 0.8"),

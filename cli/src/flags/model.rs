@@ -66,8 +66,10 @@ pub enum ModelName {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// Kind. The kind of model says what is learned from an example, and how an example is scored.
-    #[arg(long, value_enum, value_name = "NAME", default_value = "lr")]
+    /// Default: lr.
+    ///
+    /// The kind of model says what is learned from an example, and how an example is scored.
+    #[arg(long, value_enum, value_name = "KIND", default_value = "lr", hide_default_value = true)]
     pub model: ModelName,
     /// linear, fm, ffm, deepfm: logistic, squared, poisson (counts), hinge, or quantile:T (0.5 is the median). Default:
     /// logistic; linear: squared.

@@ -54,21 +54,17 @@ fn spelt(model: ModelName) -> String {
     format!("{model:?}").to_lowercase()
 }
 
-/// Where the intercept starts: at the log odds of labels that are 1 and 0, if one is rare, or if there are penalties,
-/// which would pull it to 0 otherwise; of counts and quantiles at what all labels say. How many labels a pipe gives in
-/// time is chance, which has no place in a deterministic job.
+/// Where the intercept starts: at the log odds of labels that are 1 and 0, if one is rare; of counts and quantiles at
+/// what all labels say. How many labels a pipe gives in time is chance, which has no place in a deterministic job.
 fn intercept_start(args: &TrainArgs) -> InterceptStart {
     let data = &args.data;
     let is_wanted = data.intercept_start == StartName::Odds && !data.no_intercept;
     let is_sure =
         || input::data(&data.files, &data.input, true).is_ok_and(|data| data.must_be_files("").is_ok());
-    let own = &args.optimizer.settings;
-    let is_penalized = own.l1.is_some_and(|l1| l1 > 0.0) || own.l2.is_some_and(|l2| l2 > 0.0);
     if !(is_wanted && (!args.job.sync.deterministic || is_sure())) {
         return InterceptStart::Zero;
     }
     match args.model.objective() {
-        Some(Objective::Click) if is_penalized => InterceptStart::Odds,
         Some(Objective::Click) => InterceptStart::OddsOfRare,
         Some(Objective::Number(NumberLoss::Poisson)) => InterceptStart::LogMean,
         Some(Objective::Number(NumberLoss::Quantile(of))) => InterceptStart::Quantile(of),

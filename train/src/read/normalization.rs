@@ -210,10 +210,8 @@ pub enum InterceptStart {
     /// At 0.
     #[default]
     Zero,
-    /// At the log odds of the labels, if one of them is rare.
+    /// At the log odds of the labels, if one of them is rare. Penalties then pull it there, and not to 0.
     OddsOfRare,
-    /// At the log odds of the labels. Penalties then pull it there, and not to 0.
-    Odds,
     /// At the logarithm of the mean of the labels, which are counts.
     LogMean,
     /// At this quantile of the labels, in millionths.
@@ -225,7 +223,7 @@ pub enum InterceptStart {
 pub struct SurveyQuestions {
     /// Which numbers of columns are skewed: they become logarithms. In data without columns none does.
     pub logarithms: bool,
-    /// The log odds of labels, at which the intercept starts.
+    /// Where the intercept starts.
     pub start: InterceptStart,
 }
 

@@ -107,9 +107,9 @@ fn logarithm_unit(values: &[f32]) -> Option<f32> {
 /// 0 it is soon learned, and on 27 tables of ours the loss of one pass was the same, or a little lower from 0.
 const START_ODDS: f64 = 3.0;
 
-/// The log odds of the labels of these examples. 0 where they are nearer to it than `least`, or one label is missing,
-/// and where the data has bases: they say where each example starts. Each label 0 stands for `of_one` of them.
-fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64, least: f64) -> f32 {
+/// The log odds of the labels of these examples. 0 where neither label is rare, or one is missing, and where the data
+/// has bases: they say where each example starts. Each label 0 stands for `of_one` of them.
+fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64) -> f32 {
     let (mut ones, mut zeros) = (0.0, 0.0);
     for (block, take) in blocks {
         if block.bases.iter().any(|&base| base != 0.0) {
@@ -125,7 +125,7 @@ fn log_odds<'b>(blocks: impl Iterator<Item = (&'b Block, usize)>, of_one: f64, l
         }
     }
     let odds = f64::ln(ones / zeros);
-    if odds.is_finite() && odds.abs() >= least { odds as f32 } else { 0.0 }
+    if odds.is_finite() && odds.abs() >= START_ODDS { odds as f32 } else { 0.0 }
 }
 
 /// What `of` says of the labels and importances of these examples. 0 where the data has bases, and where it is no
@@ -193,8 +193,7 @@ pub(crate) fn survey<'b>(
     }
     let start = match asks.start {
         InterceptStart::Zero => 0.0,
-        InterceptStart::OddsOfRare => log_odds(firsts(), of_one, START_ODDS),
-        InterceptStart::Odds => log_odds(firsts(), of_one, 0.0),
+        InterceptStart::OddsOfRare => log_odds(firsts(), of_one),
         InterceptStart::LogMean => number(firsts(), log_mean),
         InterceptStart::Quantile(of) => number(firsts(), |labels| quantile(labels, of)),
     };

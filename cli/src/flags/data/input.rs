@@ -74,7 +74,7 @@ pub enum NormalizeName {
 /// Where the weight of the intercept starts.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartName {
-    /// With rare labels, or with --l1 or --l2, at the log odds of the first 10,000. Penalties pull it there, not to 0.
+    /// With rare labels at the log odds of those of the first 10,000 examples. Penalties pull it there, and not to 0.
     Odds,
     /// At 0.
     Zero,

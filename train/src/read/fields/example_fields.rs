@@ -55,7 +55,7 @@ impl FieldUse {
         }
         match &self.places {
             Some(places) => places.apply(block),
-            None if !self.in_blocks => block.fields.clear(),
+            None if self.group.is_some() && !self.in_blocks => block.fields.clear(),
             None => {}
         }
     }
