@@ -278,7 +278,9 @@ fn one_job_is_fed_and_goes_on_from_its_book_only() {
     let status = config_again.status.clone();
     let mut ended = DataServerModel(open(config_again).unwrap());
     status.end("enough");
+    assert!(status.is_ending());
     ended.0.tick(Duration::from_millis(1));
+    assert!(!status.is_ending());
     let SchedulerReplyV1::OrdersV3 { failed, .. } = ended
         .ask(
             incarnation(0),

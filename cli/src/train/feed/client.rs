@@ -178,7 +178,8 @@ fn has_failed(status: &FeedStatus) -> bool {
 /// Waits until the workers have read how the job ended, and have left.
 fn wait_for_workers(status: &FeedStatus, patience: Duration) {
     let since = Instant::now();
-    while since.elapsed() < patience && status.job().is_some_and(|job| job.live) {
+    let is_needed = || status.is_ending() || status.job().is_some_and(|job| job.live);
+    while since.elapsed() < patience && is_needed() {
         std::thread::sleep(POLL_EVERY);
     }
 }

@@ -136,6 +136,8 @@ struct PublishedJob {
     job: Option<JobStatus>,
     served: ServedBytes,
     end: Option<String>,
+    /// Whether the scheduler has published the job since it was given `end`.
+    has_taken_end: bool,
 }
 
 impl FeedStatus {
@@ -156,6 +158,13 @@ impl FeedStatus {
     /// Ends the job. Its workers get this text in the reply to their next heartbeat.
     pub fn end(&self, why: &str) {
         self.lock().end.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Whether the scheduler has not yet heard of the [`end`](Self::end) of the job. It does within about a second.
+    /// Before that, [`job`](Self::job) may lack a worker that has just come.
+    pub fn is_ending(&self) -> bool {
+        let published = self.lock();
+        published.end.is_some() && !published.has_taken_end
     }
 }
 
@@ -317,6 +326,7 @@ impl Scheduler {
         {
             job.fail_all(why);
         }
+        published.has_taken_end = published.end.is_some();
         published.served = data_server.served;
         published.job = self.job.as_ref().map(|job| self.status_of(job).into());
     }
