@@ -349,8 +349,8 @@ impl<'a> Validator<'a> {
     }
 }
 
-/// The best model of a run so far: the chief before this one has saved it, and noted its loss. `None`: there is none, or
-/// nobody asks for one.
+/// The best model of a run so far: an earlier chief has saved it, and noted its loss. `None`: there is none, or nobody
+/// asks for one.
 pub fn noted_best(output: &OutputArgs, run: &str) -> Option<Best> {
     let folder = output.out.as_deref().filter(|_| output.watch.patience.is_some())?;
     let saved = Checkpoint::open_to_read(folder).ok()?;
