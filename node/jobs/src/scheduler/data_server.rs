@@ -136,7 +136,7 @@ struct PublishedJob {
     job: Option<JobStatus>,
     served: ServedBytes,
     end: Option<String>,
-    /// Whether the scheduler has published the job since it was given `end`.
+    /// Whether the scheduler has read `end`, and has published the job since.
     has_taken_end: bool,
 }
 
@@ -160,8 +160,8 @@ impl FeedStatus {
         self.lock().end.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Whether the scheduler has not yet heard of the [`end`](Self::end) of the job. It does within about a second.
-    /// Before that, [`job`](Self::job) may lack a worker that has just come.
+    /// Whether [`end`](Self::end) was called, and the scheduler has not read it. It reads it about once a second, and
+    /// then publishes the [`job`](Self::job) anew. An older one may lack a worker that has just come.
     pub fn is_ending(&self) -> bool {
         let published = self.lock();
         published.end.is_some() && !published.has_taken_end
