@@ -16,7 +16,7 @@ prepare() {
     compgen -G "$wheels/gannet-*.whl" >/dev/null || scripts/python_wheel.sh
     [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet numpy==2.4.6 scipy==1.17.1 pytest==9.2.0 hypothesis==6.170.17 scikit-learn==1.9.1 \
-        safetensors==0.8.0 mypy==2.4.1 tqdm==4.70.1 pyarrow==26.0.1 pandas==3.1.1 polars==2.1.0 trustme==1.2.1
+        safetensors==0.8.0 mypy==2.4.1 tqdm==4.70.1 pyarrow==26.0.1 pandas==3.1.1 polars==2.1.0 trustme==1.2.1 onnx==1.23.2 onnxruntime==1.32.0
     "$venv/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/gannet-*.whl
     # Outside of python/, so that the installed package is checked.
     (cd "$venv" && bin/mypy --strict --no-incremental -p gannet)

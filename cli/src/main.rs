@@ -21,6 +21,7 @@ mod bench;
 mod checkpoint;
 mod checkpoint_place;
 mod doctor;
+mod export;
 mod failure;
 mod features;
 mod flags;
@@ -78,6 +79,7 @@ fn run_command(cli: Cli) -> Result<(), Failure> {
         Command::Predict(args) => predict::run_predict(&args),
         Command::Tune(args) => tune::run_tune(&args),
         Command::Inspect(args) => inspect::run_inspect(&args),
+        Command::Export(args) => export::run_export(&args),
         Command::Checkpoint(args) => checkpoint::run_checkpoint(&args),
         Command::Doctor(args) => doctor::run_doctor(&args),
         Command::Bench(args) => bench::run_bench(&args, &cli.log),

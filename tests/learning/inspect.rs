@@ -119,6 +119,29 @@ fn the_largest_weights_have_the_names_of_their_features() {
     refused(&format!("inspect {}", f.join("nothing").display()), &["nothing"]);
 }
 
+/// `python/tests/test_onnx.py` compares the files with predictions.
+#[test]
+fn an_exported_model_replaces_a_file_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let data = write(f, "a.csv", csv(&rows(500, 1)));
+    let (model, file) = (f.join("model").display().to_string(), f.join("model.onnx"));
+    ok(&format!("train {data} --model fm --out {model}"));
+    std::fs::write(&file, "older").unwrap();
+    let said = ok(&format!("export {model} {}", file.display())).out;
+    let bytes = std::fs::read(&file).unwrap();
+    assert!(said.contains(&format!("{} bytes of ONNX", bytes.len())), "{said}");
+    let piped = gannet(&format!("export {model} -")).output().unwrap();
+    assert_eq!(piped.stdout, bytes);
+    refused(&format!("export {} {}", f.join("nothing").display(), file.display()), &["nothing"]);
+    refused(&format!("export {model} {}", f.display()), &["is a folder: name a file"]);
+    let words = write(f, "words.lda", "2 0:1 1:2\n1 1:3\n");
+    let topics = f.join("topics").display().to_string();
+    ok(&format!("train {words} --model lda --topics 2 --out {topics}"));
+    refused(&format!("export {topics} {}", file.display()), &["holds lda", "all --model but lda"]);
+    assert_eq!(std::fs::read(&file).unwrap(), bytes, "a refused export leaves the file as it was");
+}
+
 #[test]
 fn plots_are_drawn_of_labelled_data() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,6 +14,7 @@ pub mod lbfgs;
 mod learn;
 pub mod limits;
 pub mod models;
+pub mod onnx;
 mod read;
 
 // Data files and the splits of them that workers train.

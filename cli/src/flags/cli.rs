@@ -7,7 +7,7 @@ use crate::flags::doctor::DoctorArgs;
 use crate::flags::job::TypedFlags;
 use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 use crate::flags::log::LogArgs;
-use crate::flags::scores::{InspectArgs, PredictArgs};
+use crate::flags::scores::{InspectArgs, ModelExportArgs, PredictArgs};
 use crate::flags::server::{SchedulerArgs, ServerArgs};
 use crate::flags::status::{ForgetArgs, StatusArgs};
 use crate::flags::training::TrainArgs;
@@ -94,6 +94,8 @@ pub enum Command {
     Tune(TuneArgs),
     /// Show what a trained model has learned: its largest weights by name, and those of each field.
     Inspect(InspectArgs),
+    /// Write a trained model as a file that other programs serve: ONNX.
+    Export(ModelExportArgs),
     /// Save, list, check, compare, restore, export and prune the checkpoints of a job.
     Checkpoint(CheckpointArgs),
     /// Measure this machine's limit, and the server beside it.

@@ -46,7 +46,7 @@ pub use crate::flags::model::{AdmissionArgs, ModelArgs, ModelName};
 pub use crate::flags::optimizer::{
     LbfgsArgs, OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
 };
-pub use crate::flags::scores::{InspectArgs, PredictArgs};
+pub use crate::flags::scores::{InspectArgs, ModelExportArgs, PredictArgs};
 pub use crate::flags::server::{RestoreArgs, SchedulerArgs, ServerArgs, SessionArgs, StoreArgs};
 pub use crate::flags::status::{ForgetArgs, StatusArgs};
 pub use crate::flags::training::{ClassWeight, DataArgs, OutputArgs, PassArgs, TrainArgs, WatchArgs};

@@ -1,0 +1,193 @@
+//! The outputs of models as nodes.
+
+use super::graph::{Attribute, Dim, Graph, Value};
+use super::messages::{FLOAT, INT64};
+use super::{EXAMPLES, Features, OnnxError, OnnxSource, Rows};
+use crate::backend::tables::SavedTables;
+use crate::learn::measures::{NumberLoss, Objective};
+
+/// Adds the nodes of a model, and its outputs.
+pub fn outputs(
+    graph: &mut Graph,
+    source: &OnnxSource<'_>,
+    rows: &Rows,
+    features: &Features,
+) -> Result<(), OnnxError> {
+    let start = source.normalization.map_or(0.0, |normalization| normalization.start());
+    if let Objective::Class(classes) = source.task {
+        classes_of(graph, (rows, features), classes, start);
+        return Ok(());
+    }
+    let mut margin = linear(graph, rows, features);
+    let factors = rows.width - 1;
+    let pairs = match source.kind {
+        "lr" | "linear" => None,
+        "fm" | "mf" => Some(pairs_of_factors(graph, factors, rows, features)),
+        "ffm" => Some(pairs_of_fields(graph, factors, rows, features)),
+        "deepfm" => {
+            let pairs = pairs_of_factors(graph, factors, rows, features);
+            let pooled = pooled(graph, factors, rows, features);
+            let network = network(graph, source, pooled);
+            Some(graph.node("Add", &[&pairs, &network]))
+        }
+        other => return Err(OnnxError::Kind(other.to_owned())),
+    };
+    if let Some(pairs) = pairs {
+        margin = graph.node("Add", &[&margin, &pairs]);
+    }
+    let intercept = graph.floats(&[], &[rows.intercept(0) + start]);
+    margin = graph.node("Add", &[&margin, &intercept]);
+    if source.offset {
+        let offset = graph.input("offset", FLOAT, &[EXAMPLES], "what is added to the margin of each example");
+        margin = graph.node("Add", &[&margin, &offset]);
+    }
+    match source.task {
+        Objective::Number(loss) => {
+            let number = if loss == NumberLoss::Poisson { graph.node("Exp", &[&margin]) } else { margin };
+            graph.output("prediction", &number, FLOAT, &[EXAMPLES], "the predicted number");
+        }
+        task => {
+            graph.output("margin", &margin, FLOAT, &[EXAMPLES], "above 0 where label 1 is predicted");
+            if task == Objective::Click {
+                let probability = graph.node("Sigmoid", &[&margin]);
+                graph.output("probability", &probability, FLOAT, &[EXAMPLES], "the probability of label 1");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of features, weights `from` to `to` of each: (examples, features, weights).
+fn gathered(graph: &mut Graph, (from, to): (usize, usize), rows: &Rows, features: &Features) -> Value {
+    let table = graph.floats(&[rows.keys.len() + 1, to - from], &rows.part(from, to));
+    graph.node("Gather", &[&table, &features.rows])
+}
+
+/// The rows of features times their values.
+fn scaled(graph: &mut Graph, weights: (usize, usize), rows: &Rows, features: &Features) -> Value {
+    let (values, gathered) = (graph.unsqueeze(&features.values, 2), gathered(graph, weights, rows, features));
+    graph.node("Mul", &[&gathered, &values])
+}
+
+/// The sum of w x: (examples,).
+fn linear(graph: &mut Graph, rows: &Rows, features: &Features) -> Value {
+    let table = graph.floats(&[rows.keys.len() + 1], &rows.part(0, 1));
+    let weights = graph.node("Gather", &[&table, &features.rows]);
+    let products = graph.node("Mul", &[&weights, &features.values]);
+    graph.sum(&products, 1)
+}
+
+/// Half of |sum v x|^2 - sum |v x|^2: (examples,).
+fn pairs_of_factors(graph: &mut Graph, factors: usize, rows: &Rows, features: &Features) -> Value {
+    let products = scaled(graph, (1, 1 + factors), rows, features);
+    let sums = graph.sum(&products, 1);
+    let of_sums = graph.node("Mul", &[&sums, &sums]);
+    let squares = graph.node("Mul", &[&products, &products]);
+    let squares = graph.sum(&squares, 1);
+    let pairs = graph.node("Sub", &[&of_sums, &squares]);
+    let pairs = graph.sum(&pairs, 1);
+    halved(graph, &pairs)
+}
+
+fn halved(graph: &mut Graph, value: &Value) -> Value {
+    let half = graph.floats(&[], &[0.5]);
+    graph.node("Mul", &[value, &half])
+}
+
+/// 1 where a feature is of a place, else 0: (examples, features, places). Without fields all features are of one.
+fn places(graph: &mut Graph, features: &Features) -> Value {
+    let all: Vec<i64> = (0..features.place_count as i64).collect();
+    let all = graph.ints(&[all.len()], &all);
+    let of = match &features.places {
+        Some(places) => places.clone(),
+        None => {
+            let zero = graph.ints(&[], &[0]);
+            graph.node("Mul", &[&features.rows, &zero])
+        }
+    };
+    let of = graph.unsqueeze(&of, 2);
+    let is_there = graph.node("Equal", &[&of, &all]);
+    graph.cast(&is_there, FLOAT)
+}
+
+/// The sums of `products` (examples, features, weights) over the features of each place: (examples, places, weights).
+fn by_place(graph: &mut Graph, places: &Value, products: &Value) -> Value {
+    let turned = graph.node_with("Transpose", &[places], vec![Attribute::Ints("perm", vec![0, 2, 1])]);
+    graph.node("MatMul", &[&turned, products])
+}
+
+/// The pairs of a field-aware machine: half of the sum of S(a, b) . S(b, a), less half of the sum of |v_i,f(i) x_i|^2.
+fn pairs_of_fields(graph: &mut Graph, width: usize, rows: &Rows, features: &Features) -> Value {
+    let (count, factors) = (features.place_count as i64, (width / features.place_count) as i64);
+    let products = scaled(graph, (1, 1 + width), rows, features);
+    let places = places(graph, features);
+    let sums = by_place(graph, &places, &products);
+    let sums = graph.reshape(&sums, &[0, count, count, factors]);
+    let across = graph.node_with("Transpose", &[&sums], vec![Attribute::Ints("perm", vec![0, 2, 1, 3])]);
+    let pairs = graph.node("Mul", &[&sums, &across]);
+    let pairs = graph.reshape(&pairs, &[0, -1]);
+    let pairs = graph.sum(&pairs, 1);
+    let vectors = graph.reshape(&products, &[0, 0, count, factors]);
+    let own = graph.unsqueeze(&places, 3);
+    let own = graph.node("Mul", &[&vectors, &own]);
+    let squares = graph.node("Mul", &[&own, &own]);
+    // The number of features of a call is not known, so the axes are summed one by one.
+    let squares = graph.sum(&squares, 3);
+    let squares = graph.sum(&squares, 2);
+    let squares = graph.sum(&squares, 1);
+    let pairs = graph.node("Sub", &[&pairs, &squares]);
+    halved(graph, &pairs)
+}
+
+/// What the network reads: the sum of v x of each field, (examples, inputs).
+fn pooled(graph: &mut Graph, factors: usize, rows: &Rows, features: &Features) -> Value {
+    let products = scaled(graph, (1, 1 + factors), rows, features);
+    // A network of one vector reads all features, also those of other fields.
+    if features.place_count == 1 {
+        return graph.sum(&products, 1);
+    }
+    let places = places(graph, features);
+    let sums = by_place(graph, &places, &products);
+    graph.reshape(&sums, &[0, (features.place_count * factors) as i64])
+}
+
+/// The output of the layers: (examples,).
+fn network(graph: &mut Graph, source: &OnnxSource<'_>, input: Value) -> Value {
+    let mut value = input;
+    for (number, &units) in (1..).zip(&source.units) {
+        let (weights, biases, dims) = layer(source.tables, number, units);
+        let (weights, biases) = (graph.floats(&dims, &weights), graph.floats(&[dims[0]], &biases));
+        let settings = vec![Attribute::Int("transB", 1)];
+        value = graph.node_with("Gemm", &[&value, &weights, &biases], settings);
+        if number < source.units.len() {
+            value = graph.node("Relu", &[&value]);
+        }
+    }
+    graph.reshape(&value, &[-1])
+}
+
+/// The weights of a layer (units x inputs), its biases, and its units and inputs.
+fn layer(tables: &SavedTables, number: usize, units: u64) -> (Vec<f32>, Vec<f32>, [usize; 2]) {
+    let inputs = tables.width(number) - 1;
+    let (mut weights, mut biases) = (Vec::new(), Vec::new());
+    for unit in 0..units {
+        let row = tables.row(number, unit);
+        weights.extend_from_slice(&row[..inputs]);
+        biases.push(row[inputs]);
+    }
+    (weights, biases, [units as usize, inputs])
+}
+
+fn classes_of(graph: &mut Graph, (rows, features): (&Rows, &Features), classes: usize, start: f32) {
+    let products = scaled(graph, (0, classes), rows, features);
+    let logits = graph.sum(&products, 1);
+    let intercepts: Vec<f32> = (0..classes).map(|class| rows.intercept(class) + start).collect();
+    let intercepts = graph.floats(&[classes], &intercepts);
+    let logits = graph.node("Add", &[&logits, &intercepts]);
+    let best = vec![Attribute::Int("axis", 1), Attribute::Int("keepdims", 0)];
+    let best = graph.node_with("ArgMax", &[&logits], best);
+    graph.output("class", &best, INT64, &[EXAMPLES], "the likeliest class");
+    let chances = graph.node_with("Softmax", &[&logits], vec![Attribute::Int("axis", 1)]);
+    let shape = [EXAMPLES, Dim::Fixed(classes)];
+    graph.output("probabilities", &chances, FLOAT, &shape, "the probability of each class");
+}
