@@ -3,6 +3,7 @@
 use gannet::server::ServerError;
 use gannet::storage::{CheckpointDirError, CheckpointError, OpenError};
 use gannet::train::lbfgs::LbfgsError;
+use gannet::train::saved::SavedModelError;
 use gannet::train::{BackendError, ReadError, TrainError};
 use gannet::worker::WorkerError;
 use std::fmt;
@@ -101,6 +102,15 @@ impl From<CheckpointDirError> for Failure {
         }
         let code = if error.is_system() { SYSTEM } else { INPUT };
         Failure { pruned: error.is_pruned(), ..Failure::new(code, error.to_string()) }
+    }
+}
+
+impl From<SavedModelError> for Failure {
+    fn from(error: SavedModelError) -> Failure {
+        match error {
+            SavedModelError::Checkpoint(error) => error.into(),
+            error => Failure::input(error.to_string()),
+        }
     }
 }
 

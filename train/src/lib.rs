@@ -5,7 +5,7 @@
 //! then pushes the change of state from learning one example at a time ([`Replay`]), or the batch's gradient
 //! ([`Gradients`]). A backend is the shards in this process ([`Embedded`]), a worker's table on servers
 //! ([`RemoteBackend`]), or a table for one process whose rows are learned in place ([`FlatTable`]).
-//! [`evaluate`](fn@evaluate) and [`predict`] score.
+//! [`evaluate`](fn@evaluate) and [`predict`] score. [`saved`] reads the models that `gannet train` wrote.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -16,6 +16,7 @@ pub mod limits;
 pub mod models;
 pub mod onnx;
 mod read;
+pub mod saved;
 
 // Data files and the splits of them that workers train.
 pub use read::block::{Block, INTERCEPT_KEY};

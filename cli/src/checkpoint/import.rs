@@ -7,11 +7,11 @@ use crate::checkpoint_place::create_checkpoints;
 use crate::failure::Failure;
 use crate::flags::{ArraysName, ImportArgs, OptimizerName};
 use crate::model::optimizer;
-use crate::model::row_state::fresh_segment;
 use gannet::Schema;
 use gannet::optim::GradientTransform;
 use gannet::storage::{CheckpointDir, Draft, JobManifest, RowFileWriter, ShardCut, TableCut, TableUid};
 use gannet::table::{hash, mix, shard_of};
+use gannet::train::saved::fresh_segment;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Read;
 

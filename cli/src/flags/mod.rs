@@ -9,7 +9,6 @@ pub mod doctor;
 pub mod job;
 pub mod launch;
 pub mod log;
-pub mod loss;
 pub mod metrics;
 pub mod model;
 pub mod optimizer;
@@ -40,7 +39,6 @@ pub use crate::flags::job::{
 };
 pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 pub use crate::flags::log::LogArgs;
-pub use crate::flags::loss::LossName;
 pub use crate::flags::metrics::MetricsArgs;
 pub use crate::flags::model::{AdmissionArgs, ModelArgs, ModelName};
 pub use crate::flags::optimizer::{

@@ -1,10 +1,10 @@
 //! `--model` and its shape, which keys get a row, and how rows store their weights.
 
-use crate::flags::LossName;
 use clap::{Args, ValueEnum};
 use gannet::table::{Admission, RowType, SKETCH_BYTES_DEFAULT};
 use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
 use gannet::train::models::{NumberLoss, Objective};
+use gannet::train::saved::LossName;
 use std::path::PathBuf;
 
 /// Which push of a key creates its row. By default it is the first one.

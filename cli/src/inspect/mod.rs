@@ -4,9 +4,10 @@
 use crate::failure::Failure;
 use crate::flags::InspectArgs;
 use crate::input;
-use crate::model::saved::{SavedModel, load_model};
+use crate::model::same_reading::read_as;
 use crate::report::numbers::Numbers;
 use gannet::train::models::{Model, Objective};
+use gannet::train::saved::{SavedModel, load_model};
 use gannet::train::{FeatureNames, INTERCEPT_KEY, Normalization, SavedTables, ScaleKind};
 use std::collections::{BTreeMap, HashSet};
 
@@ -45,7 +46,7 @@ pub fn run_inspect(args: &InspectArgs) -> Result<(), Failure> {
     let names = match args.data.is_empty() {
         true => None,
         false => {
-            reading.of(&mut data, &args.model, &args.input)?;
+            read_as(&reading, &mut data, &args.model, &args.input)?;
             if !model.task().is_of_two() {
                 data.labels = model.task().labels();
             }

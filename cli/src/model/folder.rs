@@ -5,8 +5,9 @@ use crate::model::notes::Notes;
 use crate::model::{out_folder, saves};
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointWriter, is_data_folder, is_left_table, remove_model};
+use gannet::train::saved::folder_of_save;
 use gannet::train::{BackendError, TableIndex};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 /// Checks that a model may be written to a folder, and keeps other trainings out of it until this process ends. The
@@ -57,15 +58,6 @@ pub fn may_write(folder: &Path, schema: &Schema) -> Result<(), Failure> {
 
 /// Receives pages of rows.
 pub type RowPages<'a> = &'a mut dyn FnMut(&[u64], &[f32]);
-
-/// The folder of a table other than the first, in a saved model.
-pub fn table_folder(folder: &Path, first: &Checkpoint, schema: &Schema) -> PathBuf {
-    folder_of_save(folder, schema, first.note("save").unwrap_or_default())
-}
-
-fn folder_of_save(folder: &Path, schema: &Schema, save: &str) -> PathBuf {
-    folder.join(format!("{}-{save}", schema.name))
-}
 
 /// Saves the tables of a model. The first has the examples' keys, and `scan` passes the rows of one. Returns the number
 /// of rows.

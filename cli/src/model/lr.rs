@@ -1,15 +1,12 @@
-//! Models of logistic regression: how one is saved, and its weights.
+//! Models of logistic regression: how one is saved, and how a training starts from one.
 
 use crate::failure::Failure;
 use crate::model::folder::save_model;
 use crate::model::notes::Notes;
-use crate::model::row_state::segment_weights;
-use crate::model::shape::Shape;
 use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
-use gannet::Rule;
-use gannet::storage::Checkpoint;
 use gannet::train::lbfgs::WeightSink;
-use gannet::train::{Backend, INTERCEPT_KEY, Weights};
+use gannet::train::saved::{Shape, must_be_lr, weight_of};
+use gannet::train::{Backend, INTERCEPT_KEY};
 use std::path::Path;
 
 /// The table of a logistic regression.
@@ -21,36 +18,6 @@ const WARM: &str = "--warm-start reads models that `gannet train --model lr --ou
 pub fn save_lr<B: Backend>(folder: &Path, backend: &mut B, notes: &Notes<'_>) -> Result<u64, Failure> {
     let schema = backend.schema().clone();
     save_model(folder, (&Shape::lr().notes(), notes), &[schema], |_, page| backend.scan(page))
-}
-
-/// The weight in a row of one.
-fn weight_of(rule: &Rule, row: &[f32]) -> f32 {
-    let mut weight = [0.0];
-    segment_weights(rule, row, &mut weight);
-    weight[0]
-}
-
-/// Checks that a model is one of logistic regression. `user_reads` is the end of the error: which models the caller
-/// can read.
-fn must_be_lr(checkpoint: &Checkpoint, folder: &Path, user_reads: &str) -> Result<(), Failure> {
-    let (model, schema) = (checkpoint.note("model"), checkpoint.schema());
-    if model == Some("lr") && schema.weights() == 1 {
-        return Ok(());
-    }
-    let what = model.unwrap_or("no model");
-    Err(Failure::input(format!("{}: holds {what} of dim {}; {user_reads}", folder.display(), schema.dim)))
-}
-
-/// The weights of a saved model.
-pub fn weights(checkpoint: &Checkpoint, folder: &Path, user_reads: &str) -> Result<Weights, Failure> {
-    must_be_lr(checkpoint, folder, user_reads)?;
-    let (schema, mut weights) = (checkpoint.schema(), Weights::default());
-    checkpoint.read(|keys, rows| {
-        for (&key, row) in keys.iter().zip(rows.chunks_exact(schema.floats())) {
-            weights.insert(key, weight_of(&schema.rule, row));
-        }
-    })?;
-    Ok(weights)
 }
 
 /// Checks that a training can start from a model, or from a checkpoint of a job.

@@ -4,39 +4,11 @@ use crate::input;
 use crate::model::saves;
 use crate::train::normalize;
 use gannet::storage::CheckpointWriter;
+use gannet::train::saved::{CROSSES, INTERCEPT, LETTER_CROSSES, SCALE};
 use gannet::train::{Columns, Counts, Crosses, Scale};
-
-/// Notes of a checkpoint.
-pub const SCALE: &str = "scale";
-
-pub const INTERCEPT: &str = "intercept";
-
-/// Crosses of named columns, and those of letters, a line each.
-pub const CROSSES: &str = "crosses";
-
-pub const LETTER_CROSSES: &str = "letter-crosses";
-
-/// The ids of the fields for which the model has vectors, with commas between them.
-pub const FIELDS: &str = "fields";
-
-/// The note [`FIELDS`] of these fields.
-pub fn note_of_fields(ids: &[u64]) -> String {
-    ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// The fields in such a note.
-pub fn fields_of_note(note: &str) -> Vec<u64> {
-    note.split(',').filter_map(|id| id.parse().ok()).collect()
-}
 
 /// The run of a job whose best model this is so far, and its validation loss.
 pub const BEST: &str = "best-validation";
-
-/// Whether the values of features were normalized: on or off.
-pub const NORMALIZE: &str = "normalize";
-
-/// What the values of features became, a line each.
-pub const NORMALIZED_FEATURES: &str = "normalized-features";
 
 /// The note `scale` of a job without `--scale`.
 pub const NOT_SCALED: &str = "none";
@@ -74,7 +46,7 @@ impl Notes<'_> {
     /// Writes the notes on how the data was read.
     pub fn write(&self, writer: &mut CheckpointWriter) {
         writer.note("format", self.format);
-        writer.note("intercept", if self.intercept { "1" } else { "0" });
+        writer.note(INTERCEPT, if self.intercept { "1" } else { "0" });
         if self.format == "criteo" {
             writer.note("criteo-counts", if self.counts == Counts::Log { "log" } else { "buckets" });
         }
@@ -113,7 +85,7 @@ impl Notes<'_> {
 
     /// Writes a line for each column, in the order of `numeric`: its center and spread.
     fn write_scale(&self, writer: &mut CheckpointWriter, scale: &Scale) {
-        writer.note("scale", scale.kind.name());
+        writer.note(SCALE, scale.kind.name());
         writer.note("scale-columns", &scale.lines());
     }
 }

@@ -5,6 +5,7 @@ use crate::failure::{Failure, SYSTEM};
 use crate::model::out_folder::PREVIOUS;
 use gannet::storage::{Checkpoint, CheckpointWriter, foreign_entry, is_table_of, own_files, remove_model};
 use gannet::train::BadLines;
+use gannet::train::saved::ended;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -22,12 +23,6 @@ pub fn note(writer: &mut CheckpointWriter, ended: Option<&str>) {
     if let Some(ended) = ended {
         writer.note("ended", ended);
     }
-}
-
-/// How the training of a model ended, if it ended early. Models of earlier versions do not say.
-pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
-    let early = checkpoint.note("complete") == Some("0");
-    early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
 }
 
 /// Checks that nothing of the user is in the folders of previous models: a save replaces them.

@@ -3,16 +3,14 @@
 
 use crate::failure::Failure;
 use crate::flags::DataArgs;
-use crate::model::folder::table_folder;
-use crate::model::notes::{INTERCEPT, NOT_SCALED, SCALE};
-use crate::model::reading;
-use crate::model::reading::DataReading;
-use crate::model::row_state::{fresh_segment, segment_weights};
-use crate::model::shape::{Shape, generation};
+use crate::model::notes::NOT_SCALED;
 use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
+use gannet::train::saved::{
+    self, DataReading, INTERCEPT, SCALE, Shape, fresh_segment, generation, segment_weights, table_folder,
+};
 use gannet::train::{BackendError, Crosses, DetectedFile, Format, RowSink, StartRows};
 use gannet::{Rule, Schema};
 use std::path::{Path, PathBuf};
@@ -24,7 +22,7 @@ pub fn reading(warm: Option<&Path>, data: &DataArgs) -> Result<Option<(DataReadi
     let Some(folder) = warm else { return Ok(None) };
     match open_warm_source(folder)? {
         WarmSource::Model(checkpoint) => {
-            Ok(Some((reading::reading(&checkpoint, folder)?, folder.to_path_buf())))
+            Ok(Some((saved::reading(&checkpoint, folder)?, folder.to_path_buf())))
         }
         WarmSource::Job(job) => {
             let own = crate::input::scale(&data.input).map_or(NOT_SCALED, |kind| kind.name());

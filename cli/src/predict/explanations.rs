@@ -1,10 +1,10 @@
 //! `gannet predict --explain`: what each feature contributes to each score.
 
 use crate::failure::Failure;
-use crate::model::saved::Scorer;
 use crate::predict::output::{Ended, write as write_out};
 use crate::report::warnings::warn_of_bad_lines;
 use gannet::train::models::{Explained, Forecast, explain};
+use gannet::train::saved::Scorer;
 use gannet::train::{Data, FeatureNames};
 use serde_json::{Map, Value, json};
 use std::io;

@@ -6,7 +6,7 @@ pub mod output;
 use crate::failure::Failure;
 use crate::flags::PredictArgs;
 use crate::input;
-use crate::model::saved::{SavedModel, Scorer, load_model};
+use crate::model::same_reading::read_as;
 use crate::model::saves;
 use crate::predict::explanations::print_explanations;
 use crate::predict::output::{Ended, print_quality, write as write_out};
@@ -14,6 +14,7 @@ use crate::report::measures::measured;
 use crate::report::plots;
 use gannet::train::models::{Forecast, Measured, Objective, forecast};
 use gannet::train::predict;
+use gannet::train::saved::{SavedModel, Scorer, load_model};
 use std::fmt::Write as _;
 use std::io::{self};
 
@@ -21,7 +22,7 @@ use std::io::{self};
 pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
     let SavedModel { scorer, reading, .. } = load_model(&args.model)?;
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
-    reading.of(&mut data, &args.model, &args.input)?;
+    read_as(&reading, &mut data, &args.model, &args.input)?;
     if let Some(folder) = &args.plots {
         if let Scorer::Tables(model, _) = &scorer
             && model.task() != Objective::Click

@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use crate::flags::RunArgs;
-use crate::model::notes::{fields_of_note, note_of_fields};
 use crate::train::fields;
 use gannet::runs::{RunDecision, RunId, RunIntent};
+use gannet::train::saved::{fields_of_note, note_of_fields};
 use gannet::train::{Data, FieldPlaces, Scale, ScaleKind};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

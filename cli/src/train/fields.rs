@@ -3,11 +3,10 @@
 
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
-use crate::model::notes::{FIELDS, fields_of_note};
-use crate::model::shape::Shape;
 use crate::model::warm_source::{WarmSource, open_warm_source};
 use crate::report::words::counted;
 use gannet::train::limits::FIELD_FACTORS_MAX;
+use gannet::train::saved::{FIELDS, Shape, fields_of_note};
 use gannet::train::{Data, FieldPlaces, Format, Options, Reader, TrainError};
 use std::path::Path;
 

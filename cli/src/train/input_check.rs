@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::flags::{DataArgs, InputArgs};
 use crate::input;
-use crate::model::warm_start;
+use crate::model::{same_reading, warm_start};
 use crate::report::words::{NAMES_SHOWN, counted, first_few};
 use gannet::train::{
     Columns, Data, DetectedFile, Format, ReadError, Reader, ScaleKind, Survey, TrainError, is_in_object,
@@ -33,7 +33,7 @@ pub fn look(
 ) -> Result<(), Failure> {
     let warm = warm_start::reading(warm, args)?;
     if let Some((reading, folder)) = &warm {
-        reading.labels(data, &args.input, &format!("--warm-start {}", folder.display()))?;
+        same_reading::labels(reading, data, &args.input, &format!("--warm-start {}", folder.display()))?;
     }
     let scale = input::scale(&args.input);
     data.scale.kind = scale.unwrap_or_default();

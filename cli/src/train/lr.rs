@@ -6,7 +6,6 @@ use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr::TABLE;
 use crate::model::notes::Notes;
-use crate::model::shape::Shape;
 use crate::model::{lr, warm_start};
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
@@ -23,6 +22,7 @@ use crate::train::validation::Validator;
 use gannet::job::PlanFile;
 use gannet::table::Admission;
 use gannet::train::models::Objective;
+use gannet::train::saved::Shape;
 use gannet::train::{
     Backend, Embedded, FlatTable, Options, Progress, Report, Share, StepReport, train_watched,
 };

@@ -4,12 +4,12 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, NormalizeName, ScaleName, StartName, TrainArgs};
 use crate::input;
-use crate::model::notes::{NORMALIZE, NORMALIZED_FEATURES};
 use crate::model::warm_source::{WarmSource, open_warm_source};
 use crate::report::words::first_few;
 use gannet::runs::RunId;
-use gannet::storage::{Checkpoint, CheckpointWriter, Store};
+use gannet::storage::{CheckpointWriter, Store};
 use gannet::train::models::{NumberLoss, Objective};
+use gannet::train::saved::{NORMALIZE, NORMALIZED_FEATURES, normalization};
 use gannet::train::{
     AgreedNormalization, BackendError, ColumnKeys, Data, InterceptStart, NormAtServers, NormInStore,
     Normalization, Normalize, Reader, SurveyQuestions, lbfgs, norm_table, normalization_of,
@@ -118,7 +118,7 @@ fn keeps_logarithms(args: &TrainArgs, of_model: &Normalize, folder: &Path) -> Re
 /// The normalization of a model, or of a checkpoint of a job with this table.
 fn of_warm_start(folder: &Path, table: &str) -> Result<Normalize, Failure> {
     let job = match open_warm_source(folder)? {
-        WarmSource::Model(checkpoint) => return noted(&checkpoint, folder),
+        WarmSource::Model(checkpoint) => return Ok(normalization(&checkpoint, folder)?),
         WarmSource::Job(job) => job,
     };
     let rows = job.table(&norm_table(table)).or_else(|_| job.table(&norm_table(lbfgs::TABLE)));
@@ -204,20 +204,4 @@ pub fn note(writer: &mut CheckpointWriter) {
     if let Some(known) = known {
         writer.note(NORMALIZED_FEATURES, &known.lines());
     }
-}
-
-/// The normalization in the notes of a model. Models of earlier versions have none.
-pub fn noted(checkpoint: &Checkpoint, folder: &Path) -> Result<Normalize, Failure> {
-    if checkpoint.note(NORMALIZE) != Some("on") {
-        return Ok(Normalize::off());
-    }
-    let known = Normalization::of_lines(checkpoint.note(NORMALIZED_FEATURES).unwrap_or_default());
-    let known = known.ok_or_else(|| {
-        let folder = folder.display();
-        Failure::input(format!(
-            "{folder}: the note {NORMALIZED_FEATURES} is damaged, so values cannot be normalized as they were in the \
-             training; use another copy of the model"
-        ))
-    })?;
-    Ok(Normalize::by(known))
 }

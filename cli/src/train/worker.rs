@@ -6,7 +6,6 @@ use crate::failure::Failure;
 use crate::flags::{JobArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use crate::job::connection::{self, WorkerConnection};
 use crate::metrics::Metrics;
-use crate::model::saved::score_saved;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
 use crate::runs::begin::{AGAIN_ALONE, AGAIN_IN_A_JOB};
@@ -23,6 +22,7 @@ use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
 use gannet::table::{Admission, TableId};
 use gannet::train::models::Measured;
+use gannet::train::saved::load_model;
 use gannet::train::{BadLines, Data, Options, Share};
 use gannet::{Schema, Transports, Worker};
 use std::sync::Arc;
@@ -240,7 +240,7 @@ impl<'a> JobWorker<'a> {
         learner.measure(tables, trained, test)?;
         if let Some(best) = &validated.best {
             trained.set_test(match (&self.args.output.out, &held_out) {
-                (Some(folder), Some(test)) => score_saved(folder, test)?,
+                (Some(folder), Some(test)) => load_model(folder)?.measure(test)?,
                 _ => best.test.clone(),
             });
         }

@@ -3,7 +3,7 @@
 mod settings;
 
 use crate::failure::Failure;
-use crate::flags::{Cli, Command, JobName, LossName, ModelName, OptimizerName, TrainArgs, TuneArgs};
+use crate::flags::{Cli, Command, JobName, ModelName, OptimizerName, TrainArgs, TuneArgs};
 use crate::model::labels::rate;
 use crate::model::optimizer;
 use crate::report::measures::loss_name;
@@ -14,6 +14,7 @@ use crate::train::models::plan::model;
 use crate::train::options::options;
 use crate::train::{column_types, places};
 use gannet::train::models::{Model, Objective, SideBySide, TrialResult, push_of};
+use gannet::train::saved::LossName;
 use gannet::train::{PushContent, Share};
 use serde_json::{Map, json};
 use settings::{Tried, all_tried, combinations, set};

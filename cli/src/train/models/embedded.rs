@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::metrics::Metrics;
-use crate::model::kinds::schemas_of;
 use crate::model::warm_start;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
@@ -23,6 +22,7 @@ use crate::train::validation::Validator;
 use gannet::job::PlanFile;
 use gannet::table::Admission;
 use gannet::train::models::push_of;
+use gannet::train::saved::schemas_of;
 use gannet::train::{FlatTables, LocalTables, Options, PushContent, Report, Share, Tables};
 use std::sync::atomic::AtomicBool;
 

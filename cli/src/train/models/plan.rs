@@ -4,15 +4,14 @@ use crate::failure::Failure;
 use crate::flags::model::RowTypeArgs;
 use crate::flags::{AdmissionArgs, JobArgs, ModelArgs, OptimizerArgs, OptimizerName, SyncArgs};
 use crate::job::sync;
-use crate::model::kinds::{build, schemas_of};
 use crate::model::labels::rate;
 use crate::model::optimizer::{RuleChoice, rule_choice, spelt};
-use crate::model::shape::Shape;
 use crate::model::{row_type, warm_start};
 use crate::train::fields;
 use gannet::Transports;
 use gannet::sync::{StepReduce, SyncConfig, SyncMode};
 use gannet::train::models::{Model, ModelSettings, Objective};
+use gannet::train::saved::{Shape, build, schemas_of};
 use gannet::train::{Data, Options, PushContent, Reduce, RemoteTables};
 use std::path::Path;
 

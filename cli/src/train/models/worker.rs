@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::job::{check, sync, wire};
-use crate::model::kinds::schemas_of;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::warnings::warn_of_no_positive;
@@ -19,6 +18,7 @@ use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::table::TableId;
 use gannet::train::models::{Measured, push_of, score, sizes};
+use gannet::train::saved::schemas_of;
 use gannet::train::{Data, PushContent, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};

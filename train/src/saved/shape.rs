@@ -1,10 +1,10 @@
 //! The structure of a model, as the notes of its folder have it.
 
-use crate::flags::LossName;
-use crate::model::notes::{FIELDS, fields_of_note, note_of_fields};
-use gannet::storage::Checkpoint;
-use gannet::train::FieldPlaces;
-use gannet::train::limits::FIELD_FACTORS_MAX;
+use super::loss::LossName;
+use super::notes::{FIELDS, fields_of_note, note_of_fields};
+use crate::limits::FIELD_FACTORS_MAX;
+use crate::read::fields::field_places::FieldPlaces;
+use gannet_core::Checkpoint;
 use std::sync::Arc;
 
 /// The structure of a model, without its tables' settings. What a model does not have is 0.

@@ -1,29 +1,32 @@
 //! Reads a saved model, to score with it.
 
-use crate::failure::Failure;
-use crate::model::folder::table_folder;
-use crate::model::kinds::{build, schemas_of};
-use crate::model::lr;
-use crate::model::reading::{DataReading, reading};
-use crate::model::shape::Shape;
-use crate::report::measures::measured;
-use gannet::Rule;
-use gannet::optim::{GradientTransform, Sgd};
-use gannet::storage::Checkpoint;
-use gannet::table::{Admission, Init, RowType};
-use gannet::train::models::{Linear, Measured, Model, ModelSettings, Objective, score};
-use gannet::train::{Data, SavedTables, TrainError, Weights, predict};
+use super::error::SavedModelError;
+use super::folder::table_folder;
+use super::kinds::{build, schemas_of};
+use super::lr::{must_be_lr, weights};
+use super::reading::{DataReading, reading};
+use super::shape::Shape;
+use crate::backend::tables::SavedTables;
+use crate::backend::weights::Weights;
+use crate::learn::evaluate::predict;
+use crate::learn::report::TrainError;
+use crate::models::{Linear, Measured, Model, ModelSettings, Objective, score};
+use crate::read::data::Data;
+use gannet_core::{Admission, Checkpoint, Init, RowType};
+use gannet_optim::{GradientTransform, Rule, Sgd};
 use std::path::Path;
 
 const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of all --model but lda";
 
 /// A saved model.
 pub struct SavedModel {
+    /// Its weights.
     pub scorer: Scorer,
     /// How the model's data was read.
     pub reading: DataReading,
-    /// Its kind, as `--model` names it, and the rows of its features.
+    /// Its kind, as `--model` names it.
     pub kind: String,
+    /// The rows of its features.
     pub rows: u64,
 }
 
@@ -71,7 +74,7 @@ fn model_of(first: &Checkpoint) -> Option<Box<dyn Model>> {
 ///
 /// # Errors
 /// The folder has no model, one that cannot score examples, or tables of several saves.
-pub fn load_model(folder: &Path) -> Result<SavedModel, Failure> {
+pub fn load_model(folder: &Path) -> Result<SavedModel, SavedModelError> {
     let others = |first: &Checkpoint| {
         let model = model_of(first).filter(|model| *first.schema() == model.sparse());
         let schemas = model.map(|model| schemas_of(&*model)).unwrap_or_default();
@@ -83,24 +86,29 @@ pub fn load_model(folder: &Path) -> Result<SavedModel, Failure> {
             let tables = tables(folder, &*model, (&first, &others))?;
             Scorer::Tables(model, tables)
         }
-        None => Scorer::Clicks(lr::weights(&first, folder, PREDICT)?),
+        None => {
+            must_be_lr(&first, folder, PREDICT)?;
+            Scorer::Clicks(weights(&first)?)
+        }
     };
     let kind = Shape::of(&first).model;
     Ok(SavedModel { scorer, reading: reading(&first, folder)?, kind, rows: first.rows() })
 }
 
-/// The quality of a saved model on data that is read as its own.
-///
-/// # Errors
-/// The model or the data cannot be read.
-pub fn score_saved(folder: &Path, data: &Data) -> Result<Option<Measured>, Failure> {
-    Ok(match load_model(folder)?.scorer {
-        Scorer::Clicks(weights) => {
-            let scored = predict(data, &weights, |_| Ok::<_, TrainError>(()))?;
-            scored.quality.map(measured)
+impl SavedModel {
+    /// The quality of the model on data that is read as its own. `None`: no example has a label.
+    ///
+    /// # Errors
+    /// The data cannot be read.
+    pub fn measure(self, data: &Data) -> Result<Option<Measured>, TrainError> {
+        match self.scorer {
+            Scorer::Clicks(weights) => {
+                let scored = predict(data, &weights, |_| Ok::<_, TrainError>(()))?;
+                Ok(scored.quality.map(|quality| Measured::Click(Box::new(quality))))
+            }
+            Scorer::Tables(mut model, mut tables) => score(data, &mut *model, &mut tables),
         }
-        Scorer::Tables(mut model, mut tables) => score(data, &mut *model, &mut tables)?,
-    })
+    }
 }
 
 /// Reads the tables of a model.
@@ -108,10 +116,8 @@ fn tables(
     folder: &Path,
     model: &dyn Model,
     (first, others): (&Checkpoint, &[Checkpoint]),
-) -> Result<SavedTables, Failure> {
-    let unfit = |what: String| {
-        Failure::input(format!("{}: {what}; the model cannot be used, take another", folder.display()))
-    };
+) -> Result<SavedTables, SavedModelError> {
+    let unfit = |what: String| SavedModelError::Unfit { folder: folder.display().to_string(), what };
     if *first.schema() != model.sparse() {
         return Err(unfit(format!("its notes say {} and its table is another", model.name())));
     }

@@ -1,11 +1,11 @@
 //! The models of tables by their names.
 
-use crate::model::shape::Shape;
-use gannet::Schema;
-use gannet::train::models::{
+use super::shape::Shape;
+use crate::models::{
     DeepFm, Factorization, FactorizationMachine, FieldAwareMachine, Linear, Model, ModelSettings, NumberLoss,
     Objective, Softmax,
 };
+use gannet_core::Schema;
 
 /// A model of this shape. `None` when no such model has the name.
 pub fn build(shape: &Shape, settings: ModelSettings) -> Option<Box<dyn Model>> {

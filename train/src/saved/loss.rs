@@ -1,6 +1,6 @@
 //! `--loss`: what a model with one output learns.
 
-use gannet::train::models::{NumberLoss, Objective};
+use crate::models::{NumberLoss, Objective};
 use std::fmt;
 use std::str::FromStr;
 

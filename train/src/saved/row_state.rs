@@ -1,7 +1,7 @@
 //! The weights in the stored rows of a rule, and rows of a rule that start from weights.
 
-use gannet::optim::{Update, Visitor};
-use gannet::{Rule, Schema};
+use gannet_core::Schema;
+use gannet_optim::{Rule, Update, Visitor};
 
 struct WeightsOf<'a>(&'a [f32], &'a mut [f32]);
 

@@ -1,0 +1,56 @@
+//! The notes of a saved model, by their names.
+
+use super::error::SavedModelError;
+use crate::read::normalization::{Normalization, Normalize};
+use gannet_core::Checkpoint;
+use std::path::Path;
+
+/// The scaling of numbers.
+pub const SCALE: &str = "scale";
+
+/// Whether the model has an intercept: 1 or 0.
+pub const INTERCEPT: &str = "intercept";
+
+/// Crosses of named columns, a line each.
+pub const CROSSES: &str = "crosses";
+
+/// Crosses of letters, a line each.
+pub const LETTER_CROSSES: &str = "letter-crosses";
+
+/// The ids of the fields for which the model has vectors, with commas between them.
+pub const FIELDS: &str = "fields";
+
+/// Whether the values of features were normalized: on or off.
+pub const NORMALIZE: &str = "normalize";
+
+/// What the values of features became, a line each.
+pub const NORMALIZED_FEATURES: &str = "normalized-features";
+
+/// The note [`FIELDS`] of these fields.
+pub fn note_of_fields(ids: &[u64]) -> String {
+    ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// The fields in such a note.
+pub fn fields_of_note(note: &str) -> Vec<u64> {
+    note.split(',').filter_map(|id| id.parse().ok()).collect()
+}
+
+/// How the training of a model ended, if it ended early. Models of earlier versions do not say.
+pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
+    let early = checkpoint.note("complete") == Some("0");
+    early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
+}
+
+/// The normalization in the notes of a model. Models of earlier versions have none.
+///
+/// # Errors
+/// The note is damaged.
+pub fn normalization(checkpoint: &Checkpoint, folder: &Path) -> Result<Normalize, SavedModelError> {
+    if checkpoint.note(NORMALIZE) != Some("on") {
+        return Ok(Normalize::off());
+    }
+    let known = Normalization::of_lines(checkpoint.note(NORMALIZED_FEATURES).unwrap_or_default());
+    let damaged = || SavedModelError::Normalization { folder: folder.display().to_string() };
+    Ok(Normalize::by(known.ok_or_else(damaged)?))
+}
