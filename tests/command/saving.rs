@@ -349,8 +349,14 @@ fn a_warm_start_says_what_differs() {
         (
             "",
             &svm,
-            format!("{svm} --job-name worker --ps-hosts {NOBODY} --worker-hosts 127.0.0.1:2"),
-            &["--warm-start", "one process"],
+            format!("{svm} --job-name ps --ps-hosts {NOBODY} --worker-hosts 127.0.0.1:2"),
+            &["--warm-start", "works only in a worker"],
+        ),
+        (
+            "",
+            &svm,
+            format!("{svm} --model fm --job-name worker --ps-hosts {NOBODY} --worker-hosts 127.0.0.1:2"),
+            &["--model", "lr", "fm"],
         ),
     ] {
         ok(&format!("train {data} {flags} --out {m}"));

@@ -17,6 +17,7 @@ mod normalize;
 mod runs;
 mod scheduler;
 mod steps;
+mod warm_start;
 mod world;
 
 #[path = "../harness/mod.rs"]

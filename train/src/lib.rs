@@ -76,6 +76,7 @@ pub use backend::norm_table::{
     NormAtServers, NormInStore, NormRows, norm_schema, norm_table, normalization_of,
 };
 pub use backend::remote::RemoteBackend;
+pub use backend::start_table::{StartAtServers, start_table};
 pub use backend::tables::{
     FlatTables, LocalTables, RemoteTables, SavedTables, TableIndex, Tables, WeightTables,
 };

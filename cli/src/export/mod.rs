@@ -3,10 +3,10 @@
 use crate::checkpoint::target::Target;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::ModelExportArgs;
-use crate::model::saved::{SavedModel, load_model};
 use crate::model::saves;
 use gannet::train::ScaleKind;
 use gannet::train::onnx::{OnnxSource, onnx};
+use gannet::train::saved::{SavedModel, load_model};
 use std::io::{self, Write};
 
 /// Runs the command.

@@ -19,8 +19,9 @@ pub struct LbfgsArgs {
     #[arg(long, value_name = "LENGTH", allow_negative_numbers = true)]
     pub tolerance: Option<f64>,
     /// Start from a model that `gannet train --out` wrote. Its weights and its --scale are used. The optimizer's state
-    /// is used if the optimizer is the same. Works in one process; L-BFGS, which uses the weights only, also in a job.
-    /// DIR may also be a checkpoint directory of a job (its newest checkpoint), or DIR@N for checkpoint N.
+    /// is used if the optimizer is the same; L-BFGS uses the weights only. DIR may also be a checkpoint directory of a
+    /// job (its newest checkpoint), or DIR@N for checkpoint N. In a job each worker needs DIR, and worker 0 puts its
+    /// rows on the servers.
     #[arg(long, help_heading = "Training", value_name = "DIR")]
     pub warm_start: Option<PathBuf>,
     /// lbfgs: memory for this worker's examples. Default: 8GiB.

@@ -6,6 +6,7 @@ use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointDir, JobManifest};
+use gannet::table::mix;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,6 +84,19 @@ fn job_checkpoint(path: &Path) -> Option<(PathBuf, Option<u64>)> {
     }
     let listed = CheckpointDir::open(path).ok()?.list().ok()?;
     (!listed.is_empty()).then(|| (path.into(), None))
+}
+
+impl WarmSource {
+    /// Tells the model or the checkpoint apart from any other. A copy has the name of the original.
+    pub fn name(&self) -> u64 {
+        match self {
+            WarmSource::Model(model) => model.digest(),
+            WarmSource::Job(job) => {
+                let bytes = job.chain.iter().flat_map(JobManifest::encode);
+                bytes.fold(0, |name, byte| mix(name ^ u64::from(byte)))
+            }
+        }
+    }
 }
 
 impl JobCheckpoint {

@@ -112,6 +112,7 @@ pub fn same_data(
 
 /// The rows of a saved model.
 struct WarmModel {
+    name: u64,
     /// The tables of the model, each with pairs of segments: the saved one, and the one of this training.
     tables: Vec<(WarmRows, Vec<(Segment, Segment)>)>,
 }
@@ -153,7 +154,7 @@ pub fn begin(
             to.name()
         );
     }
-    Ok(Some(Arc::new(WarmModel { tables })))
+    Ok(Some(Arc::new(WarmModel { name: source.name(), tables })))
 }
 
 /// How many trainings come before this one. [`begin`] says what is wrong with a folder.
@@ -254,6 +255,10 @@ fn beyond_range(parts: &[(Segment, Segment)], key: u64) -> BackendError {
 }
 
 impl StartRows for WarmModel {
+    fn name(&self) -> u64 {
+        self.name
+    }
+
     fn rows(&self, table: usize, put: &mut RowSink<'_>) -> Result<(), BackendError> {
         let Some((saved, parts)) = self.tables.get(table) else { return Ok(()) };
         let (floats, mut done, mut out) = (saved.schema().floats(), Ok(()), Vec::new());

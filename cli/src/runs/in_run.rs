@@ -1,6 +1,6 @@
 //! The run of a process of a job: the rows it trains, the other workers, and the shares that are missing at the end.
 
-use crate::failure::{Failure, INPUT, PEER};
+use crate::failure::{Failure, INPUT, PEER, STOPPED};
 use crate::flags::JobArgs;
 use crate::job::connection::{POLL_EVERY, WorkerConnection, pusher};
 use crate::job::sync;
@@ -280,6 +280,46 @@ impl InRun {
             }
             std::thread::sleep(POLL_EVERY);
         }
+    }
+
+    /// Waits until worker 0 has put the rows of --warm-start on the servers. It may take as long as it lives, and be
+    /// away for `--peer-timeout`, in which it may be started again.
+    pub fn wait_for_rows(
+        &self,
+        are_put: &mut dyn FnMut() -> Result<bool, Failure>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let (chief, mut seen) = (self.named(0), Instant::now());
+        let mut last_message: Option<Instant> = None;
+        while !are_put()? {
+            if stop.load(Relaxed) {
+                let text = "stopped by a signal, before the rows of --warm-start were on the servers";
+                return Err(Failure::new(STOPPED, text));
+            }
+            let members = self.client.members()?;
+            if members.iter().any(|member| member.incarnation.rank == 0 && member.live) {
+                seen = Instant::now();
+            } else if seen.elapsed() >= self.peer_timeout {
+                return Err(Failure::new(
+                    PEER,
+                    format!(
+                        "run {:?}: {chief} puts the rows of --warm-start on the servers, and it has been away for {} s \
+                         (--peer-timeout): start it",
+                        self.client.id().name,
+                        self.peer_timeout.as_secs_f64()
+                    ),
+                ));
+            }
+            if last_message.is_none_or(|time| time.elapsed() >= MESSAGE_EVERY) {
+                last_message = Some(Instant::now());
+                notice!(
+                    "gannet: run {:?} waits for {chief}, which puts the rows of --warm-start on the servers",
+                    self.client.id().name
+                );
+            }
+            std::thread::sleep(POLL_EVERY);
+        }
+        Ok(())
     }
 
     /// The result of a worker in a run with missing shares. `saved`: the folder where it saved the model.

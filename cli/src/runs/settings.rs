@@ -55,6 +55,13 @@ pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -
     let mut all = vec![RunSetting::new("--model", spelt(&args.model.model)).of_rows()];
     all.extend(growing(&args.data.follow).unwrap_or_else(|| data(files)));
     all.extend(of_job(&args.job, &args.output, &args.data));
+    if let (Some(begin), Some(folder)) = (options.and_then(|of| of.begin.as_ref()), &args.lbfgs.warm_start)
+        && args.job.job_name.is_some()
+    {
+        let (name, shown) = (format!("{:016x}", begin.name()), folder.display().to_string());
+        let shown = format!("{shown} (saved as {name})");
+        all.push(RunSetting { flag: "--warm-start".into(), value: name, shown, of_rows: false });
+    }
     let mut of_rows = of_model(&args.model);
     of_rows.extend(of_reading(&args.data));
     // Runs of earlier versions have no such setting: their values are as they are.

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::TrainArgs;
 use crate::job::{cache, check, sync, wire};
+use crate::model::warm_start;
 use crate::report::account::Account;
 use crate::report::measures::measured;
 use crate::report::warnings;
@@ -17,6 +18,7 @@ use crate::train::{lr, options};
 use gannet::sync::SyncMode;
 use gannet::table::TableId;
 use gannet::train::models::{Measured, Objective};
+use gannet::train::saved::Shape;
 use gannet::train::{
     Backend, Data, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
 };
@@ -41,6 +43,8 @@ pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(),
     if let Some(client) = &client {
         options.data.files = client.files();
     }
+    let warm = args.lbfgs.warm_start.as_deref();
+    options.begin = warm_start::begin(warm, std::slice::from_ref(&schema), &Shape::lr())?;
     if is_chief {
         options::preflight(args.output.out.as_deref(), &options, &schema)?;
     }

@@ -16,6 +16,7 @@ pub mod models;
 pub mod normalize;
 pub mod options;
 pub mod places;
+pub mod start_rows;
 pub mod tasks;
 pub mod trained;
 pub mod validation;
@@ -45,6 +46,9 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     }
     if args.job.job_name != Some(JobName::Ps) && !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
         return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
+    }
+    if args.job.job_name == Some(JobName::Worker) {
+        start_rows::must_be_here(&args)?;
     }
     if args.job.job_name != Some(JobName::Ps) {
         column_types::settle(&mut args)?;

@@ -40,10 +40,10 @@ pub fn options(args: &TrainArgs, share: Share, with_test: bool) -> Result<Option
     options.normalize(&normalize::of_training(args)?);
     let has_data = !from.files.is_empty();
     // With --feed a worker has no data. A worker that neither tests nor saves finds errors when it reads.
-    let looks = with_test || input::scale(&from.input).is_some() || from.follow.grows();
+    let warm = args.lbfgs.warm_start.as_deref();
+    let looks = with_test || warm.is_some() || input::scale(&from.input).is_some() || from.follow.grows();
     if has_data && looks {
         let tells = with_test && job.task_index == 0 && args.output.tells();
-        let warm = args.lbfgs.warm_start.as_deref();
         input_check::look(from, warm, &mut options.data, options.test.as_mut(), tells)?;
         if let Some(validation) = &mut options.validation {
             input_check::look_at_held_out(&options.data, validation)?;

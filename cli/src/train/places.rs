@@ -81,8 +81,9 @@ const PLACES: &[FlagPlace] = &[
     (&["--history", "--max-iter", "--tolerance", "--data-memory", "--pass-timeout"], |p| !p.is_lbfgs(),
         "works only with --optimizer lbfgs"),
     (&["--optimizer lbfgs"], |p| !p.is_lr(), "works only with --model lr"),
-    (&["--warm-start"], |p| p.role().is_some() && !p.is_lbfgs(), "works in one process, or with --optimizer lbfgs: \
-        a job continues from the --data-dir of its servers"),
+    (&["--warm-start"], |p| p.is(Ps), "works only in a worker, which puts the rows on the servers"),
+    (&["--warm-start"], |p| p.has_feed(), "the workers of a client (--feed) cannot compare its data with that of the \
+        model; let the workers read the data"),
     (&["--validate", "--patience"], |p| p.has_feed(), "the client of --feed scores --test every --validate-every steps"),
     (&["--patience"], |p| p.is_job_of_shares(), "needs a scheduler that can end the job: --tasks on"),
     (&["--plots"], |p| p.is_lbfgs() || p.is_lda() || p.model_predicts_no_label(), "plots are of the probabilities of a label, \

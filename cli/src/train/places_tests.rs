@@ -46,7 +46,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("ps", "", &RUN_FLAGS, "works only in a worker or a client"),
     ("ps", "", OF_CACHE, LR_WORKER),
     ("ps", "", &["--shards"], LR_WORKER),
-    ("ps", "", &["--warm-start"], "works in one process, or with --optimizer lbfgs"),
+    ("ps", "", &["--warm-start"], "works only in a worker"),
     ("worker", "", OF_SERVERS, "works only in a ps or gannet server"),
     (
         "worker",
@@ -58,7 +58,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("worker", "", &["--memory-limit"], "works only in a process that has tables; a worker has none"),
     ("worker", "", &["--data-dir"], "works only in a ps or a client; a worker keeps no rows"),
     ("worker", "", OF_CACHE.split_at(1).1, "works only with a cache (--cache-bytes)"),
-    ("worker", "", &["--warm-start"], "works in one process, or with --optimizer lbfgs"),
+    ("worker", "--feed e:1", &["--warm-start"], "the workers of a client (--feed) cannot compare"),
     ("worker", "--model fm", &["--cache-bytes", "--shards"], LR_WORKER),
     ("worker", "--model fm", &["--damping"], "works only with --model lr"),
     (
@@ -82,7 +82,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("client", "x --feed e:1", &["--wire"], "works only in a worker"),
     ("client", "x --feed e:1", &["--memory-limit"], "works only in a process that has tables"),
     ("client", "x --feed e:1", &["--exit-with-job", "--listen"], "works only in a ps"),
-    ("client", "x --feed e:1", &["--warm-start"], "works in one process, or with --optimizer lbfgs"),
+    ("client", "x --feed e:1", &["--warm-start"], "the workers of a client (--feed) cannot compare"),
     ("client", "x --feed e:1", OF_CACHE, LR_WORKER),
     (
         "alone",

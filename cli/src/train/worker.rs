@@ -15,6 +15,7 @@ use crate::signals;
 use crate::train::ending::{Results, Validated, learned_something};
 use crate::train::feed::data_client::DataClient;
 use crate::train::normalize;
+use crate::train::start_rows;
 use crate::train::tasks::{self, InJob};
 use crate::train::trained::{Summary, Trained};
 use crate::train::validation::{noted_best, validate_job};
@@ -23,7 +24,7 @@ use gannet::sync::SyncConfig;
 use gannet::table::{Admission, TableId};
 use gannet::train::models::Measured;
 use gannet::train::saved::load_model;
-use gannet::train::{BadLines, Data, Options, Share};
+use gannet::train::{BadLines, Data, Options, Share, start_table};
 use gannet::{Schema, Transports, Worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -126,6 +127,14 @@ pub fn may_test(job: &JobArgs, is_chief: bool) -> bool {
     is_chief || job.tasks.tasks == TasksName::On
 }
 
+/// Why a worker failed. In a job with a scheduler the others may have to know.
+fn failed(failure: Failure, in_job: Option<&InJob>) -> Failure {
+    match in_job {
+        Some(in_job) => in_job.failed(failure),
+        None => failure,
+    }
+}
+
 impl<'a> JobWorker<'a> {
     /// A worker whose flags and data are checked, before anything is connected.
     pub fn new(
@@ -163,7 +172,8 @@ impl<'a> JobWorker<'a> {
         let (settings, planned) = (self.settings(client.as_ref(), L::LEARNS_BATCHES)?, learner.schemas());
         let names: Vec<&str> = planned.iter().map(|schema| schema.name.as_str()).collect();
         let of_run = (settings.clone(), &self.options.data);
-        let all = normalize::with_table(&names);
+        let mut all = normalize::with_table(&names);
+        all.extend(self.options.begin.iter().map(|_| start_table(names[0])));
         let joined =
             in_run::join(job, args.output.json, &mut line, of_run, &all, (job.task_index, self.again()))?;
         let Some(run) = joined else { return Ok(()) };
@@ -184,10 +194,7 @@ impl<'a> JobWorker<'a> {
         if self.fixed_shares {
             run.print_missing_workers()?;
         }
-        let mut worker = line.connect(&self.metrics)?;
-        if let Some(in_job) = &in_job {
-            in_job.open_tables(&mut worker)?;
-        }
+        let worker = self.connect((&run, in_job.as_ref()), &line, &schemas)?;
         let mut tables = self.open(&learner, worker, in_job.is_none().then_some(&run), &line)?;
         if let Some(in_job) = &in_job {
             in_job.start_together(job, &self.stop)?;
@@ -195,10 +202,7 @@ impl<'a> JobWorker<'a> {
         let of_each_batch = if L::BATCHES_PUSH_TO_ALL { &names[..] } else { &[] };
         let saver = CheckpointSaver::start(job, (&args.data, &self.options.data), &line, of_each_batch)?;
         let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
-        let (mut trained, mut validated) = trained.map_err(|failure| match &in_job {
-            Some(in_job) => in_job.failed(failure),
-            None => failure,
-        })?;
+        let (mut trained, mut validated) = trained.map_err(|failure| failed(failure, in_job.as_ref()))?;
         let account = self.close(&learner, &mut tables, (&run, in_job.as_ref()), &mut trained)?;
         CheckpointSaver::save_trained(saver.as_ref(), trained.summary().stopped);
         if self.is_chief && !trained.summary().stopped {
@@ -219,6 +223,25 @@ impl<'a> JobWorker<'a> {
             self.learned_something((examples, rows), bad_lines, scheduled)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// Connects to the servers. In a job that starts from a model, the rows of these tables are there afterwards.
+    fn connect(
+        &mut self,
+        (run, in_job): (&InRun, Option<&InJob>),
+        line: &WorkerConnection,
+        schemas: &[Schema],
+    ) -> Result<Worker<Transports>, Failure> {
+        let mut worker = line.connect(&self.metrics)?;
+        if let Some(in_job) = in_job {
+            in_job.open_tables(&mut worker)?;
+        }
+        if let Some(begin) = self.options.begin.take() {
+            let begun =
+                start_rows::begin(&*begin, (self.args, schemas), (run, line, &mut worker), &self.stop);
+            begun.map_err(|failure| failed(failure, in_job))?;
+        }
+        Ok(worker)
     }
 
     /// Validates and tests what all workers have trained, as the chief.

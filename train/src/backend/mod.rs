@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod flat_table;
 pub(crate) mod norm_table;
 pub(crate) mod remote;
+pub(crate) mod start_table;
 pub(crate) mod tables;
 pub(crate) mod trained_rows;
 pub(crate) mod weights;

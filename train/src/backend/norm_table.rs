@@ -67,13 +67,13 @@ fn rows_of(features: &[NormalizedFeature], name: u64) -> (Vec<u64>, Vec<f32>) {
 }
 
 /// The row that chooses a name.
-fn choice(name: u64) -> [f32; FLOATS] {
+pub(crate) fn choice(name: u64) -> [f32; FLOATS] {
     let part = |at: u32| (name >> at & 0x3f_ffff) as f32;
     [part(0), part(22), part(44), 1.0]
 }
 
 /// The name in such a row. `None`: no worker has decided yet.
-fn chosen(row: &[f32]) -> Option<u64> {
+pub(crate) fn chosen(row: &[f32]) -> Option<u64> {
     let part = |at: usize| row[at] as u64;
     (row[3] != 0.0).then(|| part(0) | part(1) << 22 | part(2) << 44)
 }

@@ -33,6 +33,9 @@ pub type StepObserver<'w, B> = dyn FnMut(&StepReport<'_>, &mut B) -> ControlFlow
 
 /// Rows to start from: those of a saved model.
 pub trait StartRows: Send + Sync {
+    /// Tells the model apart from any other.
+    fn name(&self) -> u64;
+
     /// Calls `put` with the rows of one of the model's tables, numbered from 0, in the layout of the training's
     /// table.
     ///
@@ -53,6 +56,14 @@ pub(crate) fn no_rows(rows: u64) -> Result<(), BackendError> {
              --data-dir, or go on from the rows without --warm-start"
         ))),
     }
+}
+
+/// The error about a job whose tables have rows that did not begin from a model.
+pub(crate) fn rows_of_others(rows: u64) -> BackendError {
+    BackendError::Schema(format!(
+        "--warm-start: the tables of this run have {rows} rows, which did not begin from a model, and they are not \
+         replaced: go on from them without --warm-start, or begin a run with --fresh or --run NAME"
+    ))
 }
 
 /// The progress of a training.

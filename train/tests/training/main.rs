@@ -14,6 +14,7 @@ mod memory;
 mod models;
 mod norm_table;
 mod splits;
+mod start_table;
 
 #[path = "../model/mod.rs"]
 mod model;

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
 use crate::job::{check, sync, wire};
+use crate::model::warm_start;
 use crate::report::account::Account;
 use crate::report::models;
 use crate::report::warnings::warn_of_no_positive;
@@ -45,6 +46,7 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     options.push = options.push.or(sync::push_of_many(job));
     let push = push_of(&options, model)?;
     options.push = Some(push);
+    options.begin = warm_start::begin(warm, &schemas_of(model), &planned.shape)?;
     let wire = wire::of_training(job, push)?;
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let sync = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
