@@ -11,14 +11,15 @@ import numpy as np
 
 from . import _native
 from ._arguments import real, whole
-from ._estimators import Optimized, TableClassifier, TableEstimator, learning, put
+from ._classifier import TableClassifier
+from ._estimators import Optimized, TableEstimator, learning, put
 from ._linear import TableRegressor
 
 # After _estimators, which says what is missing without scikit-learn.
 from sklearn.utils import check_random_state
 
 
-class _Machine(Optimized, TableEstimator):
+class Machine(Optimized, TableEstimator):
     """What machines share: their settings, and the pairs of features in their scores."""
 
     # The model as the native module calls it.
@@ -41,14 +42,21 @@ class _Machine(Optimized, TableEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        super()._take(features, weights, intercepts)
-        shape = (len(weights), self.n_features_in_, self.factors)
+        shape = (len(weights), self._width(), self.factors)
         new = np.array([rows[:, 1:] for rows in weights], np.float64)
         self._factors = put(getattr(self, "_factors", None), features, new, shape)
-        self.factors_ = self._factors
+        super()._take(features, weights, intercepts)
+
+    def _as_given(self, coef: Any, free: Any) -> tuple[Any, Any]:
+        coef, free = super()._as_given(coef, free)
+        factors = self._factors
         if self._sizes is not None:
-            given = self._sizes.factors_as_given(self.coef_, self.intercept_, self.factors_)
-            self.coef_, self.intercept_, self.factors_ = given
+            coef, free, factors = self._sizes.factors_as_given(coef, free, factors)
+        self._set_factors(factors)
+        return coef, free
+
+    def _set_factors(self, factors: Any) -> None:
+        self.factors_ = factors
 
 
 def pairs_of(X: Any, factors: Any) -> Any:
@@ -59,7 +67,14 @@ def pairs_of(X: Any, factors: Any) -> Any:
     return 0.5 * ((sums * sums).sum(axis=1) - alone)
 
 
-class FMClassifier(_Machine, TableClassifier):
+def with_pairs(scores: Any, X: Any, factors: Any) -> Any:
+    """Scores (n, problems) with the pairs of each problem."""
+    for problem, of_problem in enumerate(factors):
+        scores[:, problem] += pairs_of(X, of_problem)
+    return scores
+
+
+class FMClassifier(Machine, TableClassifier):
     """A factorization machine (Rendle, 2010) for classes: logistic regression that also learns pairs of features.
 
     The margin is the intercept + the sum of ``w_i x_i`` + the sum over pairs of features of ``(v_i . v_j) x_i x_j``. It
@@ -90,16 +105,15 @@ class FMClassifier(_Machine, TableClassifier):
     random_state : int, RandomState or None
         None: the initial factors are those of seed 1, and the examples keep their order. An int is the seed. Not None:
         ``fit`` shuffles the examples before each pass.
-    early_stopping, validation_fraction, n_iter_no_change, tol
+    early_stopping, validation_fraction, n_iter_no_change, tol, categorical_features, numeric_features
         As for ``FTRLClassifier``.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), float64
-    factors_ : ndarray of shape (1, n_features, factors) or (n_classes, n_features, factors), float64
-    intercept_ : ndarray of shape (1,) or (n_classes,), float64
-    n_features_in_, n_iter_ : int
+    classes_, coef_, weights_, feature_keys_, intercept_, n_features_in_, n_iter_
+        As for ``FTRLClassifier``.
+    factors_ : ndarray of shape (1, features, factors) or (n_classes, features, factors), float64
+        The features of a matrix are its columns.
     tables_ : list of str
         With ``servers``: the names of the tables.
     """
@@ -129,6 +143,8 @@ class FMClassifier(_Machine, TableClassifier):
         n_iter_no_change: int = 5,
         tol: float = 1e-4,
         servers: Any = None,
+        categorical_features: Any = None,
+        numeric_features: Any = None,
     ) -> None:
         self.alpha = alpha
         self.beta = beta
@@ -149,15 +165,14 @@ class FMClassifier(_Machine, TableClassifier):
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.servers = servers
+        self.categorical_features = categorical_features
+        self.numeric_features = numeric_features
 
     def _scores(self, X: Any) -> Any:
-        scores = super()._scores(X)
-        for problem, factors in enumerate(self.factors_):
-            scores[:, problem] += pairs_of(X, factors)
-        return scores
+        return with_pairs(super()._scores(X), X, self.factors_)
 
 
-class FMRegressor(_Machine, TableRegressor):
+class FMRegressor(Machine, TableRegressor):
     """A factorization machine (Rendle, 2010) for numbers, by least squares.
 
     The prediction is the intercept + the sum of ``w_i x_i`` + the sum over pairs of features of ``(v_i . v_j) x_i x_j``.
@@ -171,11 +186,14 @@ class FMRegressor(_Machine, TableRegressor):
         As for ``FTRLClassifier``.
     early_stopping, validation_fraction, n_iter_no_change, tol
         As for ``FTRLClassifier``. The score is R^2.
+    categorical_features, numeric_features
+        As for ``FTRLClassifier``.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,), float64
-    factors_ : ndarray of shape (n_features, factors), float64
+    coef_, weights_ : ndarray of shape (features,), float64
+        Of a matrix, and of a frame, as for ``FTRLClassifier``. There is ``feature_keys_``, too.
+    factors_ : ndarray of shape (features, factors), float64
     intercept_ : ndarray of shape (1,), float64
     n_features_in_, n_iter_ : int
     tables_ : list of str
@@ -206,6 +224,8 @@ class FMRegressor(_Machine, TableRegressor):
         n_iter_no_change: int = 5,
         tol: float = 1e-4,
         servers: Any = None,
+        categorical_features: Any = None,
+        numeric_features: Any = None,
     ) -> None:
         self.alpha = alpha
         self.beta = beta
@@ -225,10 +245,11 @@ class FMRegressor(_Machine, TableRegressor):
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.servers = servers
+        self.categorical_features = categorical_features
+        self.numeric_features = numeric_features
 
-    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        super()._take(features, weights, intercepts)
-        self.coef_, self.factors_ = self.coef_[0], self.factors_[0]
+    def _set_factors(self, factors: Any) -> None:
+        super()._set_factors(factors[0])
 
     def _predictions(self, X: Any) -> Any:
         return super()._predictions(X) + pairs_of(X, self.factors_)

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
 from . import _native
 from ._arguments import real, whole
-from ._estimators import INTERCEPT, NO_KEYS, TableClassifier, examples_of, learning, rows_of, targets_of
+from ._classifier import TableClassifier, targets_of
+from ._estimators import INTERCEPT, NO_KEYS, learning, rows_of
 from ._progress import Bar
 from ._serving import asked_of, draw_names
 
@@ -39,23 +40,26 @@ class Minimizer(TableClassifier):
 
     def _minimize(self, X: Any, y: Any, classes: Any, importances: Any, goes_on: bool) -> None:
         asked, servers = self._lbfgs(), asked_of(self.servers)
-        begin = [(NO_KEYS, np.empty(0, np.float32))] * len(classes)
+        begin = [(NO_KEYS, np.empty(0, np.float32))] * (1 if len(classes) == 2 else len(classes))
         if goes_on:
-            begin = [self._begin_from(coef, free) for coef, free in zip(self.coef_, self.intercept_)]
+            frees = self.intercept_ - self._starts(len(self.intercept_))
+            begin = [self._begin_from(coef, free) for coef, free in zip(self._weights(), frees)]
+        normals = self._normal if goes_on and self._normal else self._new_normal(len(begin))
         X, targets = rows_of(X), targets_of(y, classes)
-        wanted = np.concatenate([np.arange(X.shape[1], dtype=np.uint64), INTERCEPT])
+        wanted = np.concatenate([self._keys_of(np.arange(X.shape[1])), INTERCEPT])
         names = draw_names(len(targets))
         found = []
         with Bar(type(self).__name__, self.max_iter * len(targets), "iterations") as bar:
-            for target, first, name in zip(targets, begin, names):
-                examples = examples_of(X, target, importances)
-                minimum = _native.train_lbfgs(examples, asked, first, wanted, servers, name, bar.update)
+            each: Sequence[Any] = normals or [None] * len(begin)
+            for target, first, name, normal in zip(targets, begin, names, each):
+                examples = self._examples(X, target, importances)
+                minimum = _native.train_lbfgs(examples, asked, first, wanted, servers, name, normal, bar.update)
                 found.append(minimum)
                 bar.part(self.max_iter)
         self._forget()
-        self.classes_ = classes
-        self.coef_ = np.array([weights[:-1] for weights, *_ in found])
-        self.intercept_ = np.array([weights[-1] for weights, *_ in found])
+        self.classes_, self._normal = classes, normals
+        weights = np.array([weights for weights, *_ in found])
+        self._set_weights(weights[:, :-1], weights[:, -1])
         self.n_iter_ = max(iterations for _, iterations, _, _ in found)
         if not all(converged for _, _, converged, _ in found):
             longest = max(length for *_, length in found)
@@ -85,7 +89,7 @@ class Minimizer(TableClassifier):
     def _begin_from(self, coef: Any, intercept: float) -> tuple[Any, Any]:
         """Keys and weights of an earlier fit that are not 0."""
         features = np.flatnonzero(coef)
-        keys, weights = features.astype(np.uint64), coef[features].astype(np.float32)
+        keys, weights = self._keys_of(features), coef[features].astype(np.float32)
         if not self.fit_intercept or intercept == 0:
             return keys, weights
         return np.concatenate([keys, INTERCEPT]), np.append(weights, np.float32(intercept))
@@ -119,9 +123,9 @@ class FTRLClassifier(Minimizer):
     fit_intercept : bool
         Whether the model has an intercept.
     normalize : bool
-        For "ftrl": whether the values of each feature are brought to one size, so that units of measurement do not matter. The
+        Whether the values of each feature are brought to one size, so that units of measurement do not matter. The
         examples of the first call say how large values are. ``coef_`` is for values as they are. Normalized values
-        beyond 16 are learned as 16, which ``coef_`` does not show.
+        beyond 16 are learned as 16, which ``coef_`` does not show. "lbfgs" learns matrices as they are.
     class_weight : dict, "balanced" or None
         Weights of classes, as in scikit-learn.
     random_state : int, RandomState or None
@@ -141,13 +145,21 @@ class FTRLClassifier(Minimizer):
     servers : str, list of str, LocalCluster, dict or None
         Where the tables are. None: in this process. Otherwise the servers, as ``gannet.connect`` takes them, or a dict
         of its arguments. python/README.md has more.
+    categorical_features, numeric_features : list of str or None
+        Columns of a frame that are categories, or numbers, whatever they hold. The values of the others say it.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), float64
+        Of a matrix.
+    weights_ : ndarray of shape (1, features) or (n_classes, features), float64
+        Of a frame: the weights of its features, for normalized values.
+    feature_keys_ : ndarray of shape (features,), uint64
+        Of a frame: the keys of its features, as ``gannet.keys`` has them.
     intercept_ : ndarray of shape (1,) or (n_classes,), float64
     n_features_in_ : int
+        The columns.
     n_iter_ : int
         Passes of the last ``fit``; for "lbfgs" the iterations of the class that needed most.
     tables_ : list of str
@@ -177,6 +189,8 @@ class FTRLClassifier(Minimizer):
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
         servers: Any = None,
+        categorical_features: Any = None,
+        numeric_features: Any = None,
     ) -> None:
         self.alpha = alpha
         self.beta = beta
@@ -196,6 +210,8 @@ class FTRLClassifier(Minimizer):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.servers = servers
+        self.categorical_features = categorical_features
+        self.numeric_features = numeric_features
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "FTRLClassifier":
         """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with classes ``y`` of shape (n,)."""
@@ -240,17 +256,15 @@ class LogisticRegression(Minimizer):
         The search ends when the gradient of the mean objective is no longer than this.
     max_iter : int
         The most iterations.
-    fit_intercept, class_weight, warm_start, servers
-        As for ``FTRLClassifier``.
+    fit_intercept, class_weight, warm_start, servers, categorical_features, numeric_features
+        As for ``FTRLClassifier``. The values of frames are normalized.
     random_state
         Not used: the result does not depend on chance.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), float64
-    intercept_ : ndarray of shape (1,) or (n_classes,), float64
-    n_features_in_, n_iter_ : int
+    classes_, coef_, weights_, feature_keys_, intercept_, n_features_in_, n_iter_
+        As for ``FTRLClassifier``.
     """
 
     _model = "lr"
@@ -268,6 +282,8 @@ class LogisticRegression(Minimizer):
         max_iter: int = 100,
         warm_start: bool = False,
         servers: Any = None,
+        categorical_features: Any = None,
+        numeric_features: Any = None,
     ) -> None:
         self.C = C
         self.l1_ratio = l1_ratio
@@ -278,6 +294,8 @@ class LogisticRegression(Minimizer):
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.servers = servers
+        self.categorical_features = categorical_features
+        self.numeric_features = numeric_features
 
     partial_fit = available_if(_is_never_online)(TableClassifier.partial_fit)
 

@@ -13,7 +13,6 @@ from ._estimators import Optimized, TableEstimator, checked_importances, learnin
 
 # After _estimators, which says what is missing without scikit-learn.
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 
 _Regressor = TypeVar("_Regressor", bound="TableRegressor")
@@ -23,8 +22,9 @@ class TableRegressor(RegressorMixin, TableEstimator):
     """An estimator of numbers with one table."""
 
     def fit(self: _Regressor, X: Any, y: Any, sample_weight: Any = None) -> _Regressor:
-        """Learns the examples ``X`` of shape (n, n_features), dense or sparse, with numbers ``y`` of shape (n,)."""
-        return self._fit_numbers(X, y, sample_weight, None, not (self.warm_start and hasattr(self, "coef_")))
+        """Learns the examples ``X`` of shape (n, n_features), a frame or a matrix, dense or sparse, with numbers ``y`` of
+        shape (n,)."""
+        return self._fit_numbers(X, y, sample_weight, None, not (self.warm_start and hasattr(self, "intercept_")))
 
     def partial_fit(self: _Regressor, X: Any, y: Any, sample_weight: Any = None) -> _Regressor:
         """Learns more examples, once."""
@@ -32,22 +32,20 @@ class TableRegressor(RegressorMixin, TableEstimator):
 
     def predict(self, X: Any) -> Any:
         """The prediction for each example, float64 of shape (n,)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return self._predictions(X)
+        return self._predictions(self._read_to_score(X))
 
     def _predictions(self, X: Any) -> Any:
-        return np.asarray(X @ self.coef_ + self.intercept_[0])
+        return np.asarray(X @ self._weights() + self.intercept_[0])
 
-    def _validated(self, X: Any, y: Any, reset: bool) -> Any:
-        return validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True, reset=reset)
+    def _set_weights(self, weights: Any, intercepts: Any) -> None:
+        super()._set_weights(weights[0], intercepts)
 
     def _fit_numbers(
         self: _Regressor, X: Any, y: Any, sample_weight: Any, epochs: Optional[int], anew: bool
     ) -> _Regressor:
         """``epochs``: ``None`` for those of ``fit``, which may end early."""
         with self._as_before_if_refused():
-            X, y = self._validated(X, y, anew)
+            X, y = self._read(X, y, anew, y_numeric=True)
             importances = None if sample_weight is None else checked_importances(X, sample_weight)
             if anew:
                 self._begin(1)
@@ -80,10 +78,13 @@ class LinearRegressor(Optimized, TableRegressor):
         Not None: ``fit`` shuffles the examples before each pass.
     early_stopping, validation_fraction, n_iter_no_change, tol
         As for ``FTRLClassifier``. The score is R^2.
+    categorical_features, numeric_features
+        As for ``FTRLClassifier``.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,), float64
+    coef_, weights_ : ndarray of shape (features,), float64
+        Of a matrix, and of a frame, as for ``FTRLClassifier``. There is ``feature_keys_``, too.
     intercept_ : ndarray of shape (1,), float64
     n_features_in_, n_iter_ : int
     tables_ : list of str
@@ -111,6 +112,8 @@ class LinearRegressor(Optimized, TableRegressor):
         n_iter_no_change: int = 5,
         tol: float = 1e-4,
         servers: Any = None,
+        categorical_features: Any = None,
+        numeric_features: Any = None,
     ) -> None:
         self.alpha = alpha
         self.beta = beta
@@ -128,10 +131,8 @@ class LinearRegressor(Optimized, TableRegressor):
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.servers = servers
+        self.categorical_features = categorical_features
+        self.numeric_features = numeric_features
 
     def _learning(self) -> _native.Learning:
         return learning("linear", self._rule(), l2=self.l2)
-
-    def _take(self, features: Any, weights: list[Any], intercepts: list[Any]) -> None:
-        super()._take(features, weights, intercepts)
-        self.coef_ = self.coef_[0]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __version__: str
+FIELD_FACTORS_MAX: int
 
 _Path = Union[str, PathLike[str]]
 _Described = tuple[str, list[float]]
@@ -126,6 +127,8 @@ class Dataset:
     ) -> Dataset: ...
     @staticmethod
     def of_table(object: object, look: Optional[object], name: str, reading: ReadSettings) -> Dataset: ...
+    @staticmethod
+    def types_of_table(object: object, name: str, label: str, rows: int) -> tuple[list[str], list[str]]: ...
     @property
     def format(self) -> str: ...
     @property
@@ -146,13 +149,35 @@ class Learning(TypedDict):
     factors: int
     deviation: float
     seed: int
+    hidden: list[int]
+    fields: int
 
 class Examples(TypedDict):
     indptr: NDArray[np.signedinteger[Any]]
-    indices: NDArray[np.signedinteger[Any]]
+    indices: NDArray[np.integer[Any]]
     data: NDArray[np.float64]
     labels: NDArray[np.float32]
     importances: NDArray[np.float32]
+    has_columns: bool
+    fields: NDArray[np.uint64]
+
+_Rows = tuple[NDArray[np.uint64], NDArray[np.float32]]
+_Features = tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]
+
+class Normalization:
+    def __new__(cls, odds: bool) -> Normalization: ...
+    @staticmethod
+    def of(
+        keys: NDArray[np.uint64],
+        centers: NDArray[np.float32],
+        factors: NDArray[np.float32],
+        units: NDArray[np.float32],
+    ) -> Normalization: ...
+    def settle(self, examples: Examples, batch: int) -> None: ...
+    @property
+    def start(self) -> float: ...
+    def values(self, keys: NDArray[np.uint64], given: NDArray[np.float32]) -> NDArray[np.float32]: ...
+    def features(self) -> _Features: ...
 
 class Lbfgs(TypedDict):
     l1: float
@@ -171,10 +196,11 @@ class Trainer:
         epochs: int,
         batch: int,
         intercept: bool,
+        normalization: Optional[Normalization],
         progress: Optional[Callable[[int], None]],
-    ) -> tuple[NDArray[np.float32], int]: ...
-    def rows(self) -> tuple[NDArray[np.uint64], NDArray[np.float32]]: ...
-    def restore(self, keys: NDArray[np.uint64], rows: NDArray[np.float32]) -> None: ...
+    ) -> tuple[NDArray[np.float32], list[NDArray[np.float32]], int]: ...
+    def rows(self) -> list[_Rows]: ...
+    def restore(self, tables: list[_Rows]) -> None: ...
 
 def train_lbfgs(
     examples: Examples,
@@ -183,6 +209,7 @@ def train_lbfgs(
     wanted: NDArray[np.uint64],
     servers: Optional[Connecting],
     name: str,
+    normalization: Optional[Normalization],
     progress: Optional[Callable[[int], None]],
 ) -> tuple[NDArray[np.float64], int, bool, float]: ...
 def drop_tables(servers: Connecting, name: str, tables: list[str]) -> None: ...

@@ -66,20 +66,20 @@ def plain(servers: Any) -> Any:
 
 
 class ServedTables:
-    """The tables of an estimator, one for each of its problems, until they are dropped."""
+    """The tables of an estimator, the same for each of its problems, until they are dropped."""
 
-    def __init__(self, asked: _native.Connecting, names: list[str], table: str) -> None:
+    def __init__(self, asked: _native.Connecting, names: list[str], tables: list[str]) -> None:
         self.asked = asked
         self.names = names
-        self._table = table
+        self._tables = tables
         self._pid = os.getpid()
-        weakref.finalize(self, _drop_behind, self._pid, asked, self.names, table).atexit = False
+        weakref.finalize(self, _drop_behind, self._pid, asked, self.names, tables).atexit = False
         _served.add(self)
 
     @property
     def tables(self) -> list[str]:
         """The names at the servers."""
-        return [f"{name}.{self._table}" for name in self.names]
+        return _full(self.names, self._tables)
 
     def drop(self) -> None:
         """Drops the tables. It warns if a server is away: then they stay there."""
@@ -88,7 +88,7 @@ class ServedTables:
         # What runs when this is forgotten has the same list.
         self.names.clear()
         if self._pid == os.getpid():
-            _drop(self.asked, names, self._table)
+            _drop(self.asked, names, self._tables)
 
 
 _served: weakref.WeakSet[ServedTables] = weakref.WeakSet()
@@ -101,15 +101,19 @@ def draw_names(count: int) -> list[str]:
     return [f"sk-{drawn}-{problem}" for problem in range(count)]
 
 
-def _drop(asked: _native.Connecting, names: list[str], table: str) -> None:
+def _full(names: list[str], tables: list[str]) -> list[str]:
+    return [f"{name}.{table}" for name in names for table in tables]
+
+
+def _drop(asked: _native.Connecting, names: list[str], tables: list[str]) -> None:
     patient: _native.Connecting = {**asked, "timeout": min(asked["timeout"], _SECONDS_TO_DROP)}
     try:
         for server in asked["servers"]:
             _refuse_if_gone(server)
         for name in names:
-            _native.drop_tables(patient, name, [table])
+            _native.drop_tables(patient, name, tables)
     except (GannetError, ConnectionError) as error:
-        left = ", ".join(f"{name}.{table}" for name in names)
+        left = ", ".join(_full(names, tables))
         warnings.warn(f"tables of an estimator may be left on the servers ({left}): {error}", ResourceWarning)
 
 
@@ -125,11 +129,11 @@ def _refuse_if_gone(server: str) -> None:
         pass
 
 
-def _drop_behind(pid: int, asked: _native.Connecting, names: list[str], table: str) -> None:
+def _drop_behind(pid: int, asked: _native.Connecting, names: list[str], tables: list[str]) -> None:
     """Drops the tables of an estimator that was forgotten. The collector of garbage must not wait for servers."""
     if pid != os.getpid() or not names:
         return
-    thread = threading.Thread(target=_drop, args=(asked, list(names), table), name="gannet-drop", daemon=True)
+    thread = threading.Thread(target=_drop, args=(asked, list(names), tables), name="gannet-drop", daemon=True)
     _dropping.difference_update([ended for ended in list(_dropping) if not ended.is_alive()])
     _dropping.add(thread)
     thread.start()

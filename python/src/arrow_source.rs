@@ -4,7 +4,7 @@
 use arrow_array::RecordBatchReader;
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_schema::{ArrowError, DataType, Schema};
-use gannet::train::{BatchRows, Block, BlockPass, BlockSource, Columns, ReadError, TableSettings};
+use gannet::train::{BatchRows, Block, BlockPass, BlockSource, Columns, ReadError, Survey, TableSettings};
 use pyo3::prelude::*;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,28 @@ fn stream_of(object: &Bound<'_, PyAny>) -> PyResult<Result<RecordBatchStreamRead
     let address = (&raw mut stream).expose_provenance();
     object.py().import("gannet._arrow")?.getattr("move_stream")?.call1((object, address))?;
     Ok(RecordBatchStreamReader::try_new(stream))
+}
+
+/// The names of columns of numbers, and of those of numbers and categories at once.
+pub type NumberColumns = (Vec<String>, Vec<String>);
+
+/// The columns of numbers of an object, and those of numbers and categories at once: by their types, and by the values
+/// of the first `rows` rows.
+pub fn types_of_columns(
+    object: &Bound<'_, PyAny>,
+    name: &str,
+    settings: &TableSettings,
+    rows: usize,
+) -> PyResult<Result<NumberColumns, ReadError>> {
+    let stream = stream_of(object)?;
+    let failed = |error: ArrowError| ReadError::Source { data: name.to_owned(), what: reason(&error) };
+    Ok(stream.map_err(failed).and_then(|stream| {
+        let table = BatchRows::new(name, &stream.schema(), settings, false)?;
+        let survey = Survey::of_batches(&table, stream.map(|batch| batch.map_err(failed)), rows)?;
+        let columns = table.rows().columns();
+        let (by_value, both) = survey.numbers_of(columns);
+        Ok(([columns.numeric.clone(), by_value].concat(), both))
+    }))
 }
 
 /// Methods of readers, which give their record batches once: of pyarrow and arro3, and of nanoarrow.
@@ -170,6 +192,10 @@ fn reason(error: &ArrowError) -> String {
 impl BlockSource for ArrowSource {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn has_columns(&self) -> bool {
+        true
     }
 
     fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError> {

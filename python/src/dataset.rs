@@ -1,7 +1,7 @@
 //! Data sets: files, rows in memory, tables of other programs. Each is a `Data` of the train crate, which its readers
 //! and trainings take.
 
-use crate::arrow_source::ArrowSource;
+use crate::arrow_source::{ArrowSource, types_of_columns};
 use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
@@ -199,6 +199,25 @@ impl Dataset {
         let source = source.map_err(|error| unreadable(&error))?;
         let columns = source.columns().clone();
         Ok(Dataset::of_source(Arc::new(source), "table", Some(columns)))
+    }
+
+    /// The columns of an object with `__arrow_c_stream__` that have numbers, and those that have numbers and
+    /// categories at once, by their types and the values of the first `rows` rows. `label` is the column of labels, if
+    /// it is there.
+    #[staticmethod]
+    fn types_of_table(
+        py: Python<'_>,
+        object: Py<PyAny>,
+        name: String,
+        label: String,
+        rows: usize,
+    ) -> PyResult<(Vec<String>, Vec<String>)> {
+        let _inside = Inside::enter_or_refuse()?;
+        let choice = ColumnChoice { label: Some(label), ..ColumnChoice::default() };
+        let (scale, labels, fields) = (Default::default(), Labels::Numbers, FieldUse::default());
+        let settings = TableSettings { choice, scale, labels, unlabelled: true, fields };
+        let types = types_of_columns(object.bind(py), &name, &settings, rows)?;
+        Ok(types.map_err(|error| unreadable(&error))?)
     }
 
     /// The columns by their roles, of a table or of CSV files.

@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from gannet.sklearn import FMClassifier, FMRegressor, FTRLClassifier, LinearRegressor
+from gannet.sklearn import DeepFMClassifier, FMClassifier, FMRegressor, FTRLClassifier, LinearRegressor
 from gannet.sklearn import LogisticRegression as OurLogisticRegression
 from processes import line_of, run_python, stop
 from rows import hashed
@@ -33,6 +33,7 @@ CHECKED = [
     FTRLClassifier(epochs=20),
     FTRLClassifier(solver="lbfgs"),
     FMClassifier(epochs=20),
+    DeepFMClassifier(epochs=20),
     FMRegressor(epochs=20),
     LinearRegressor(epochs=20),
     OurLogisticRegression(),
@@ -57,13 +58,15 @@ def test_it_is_an_estimator_of_scikit_learn(estimator: Any, check: Any) -> None:
 
 
 def same(one: Any, other: Any) -> None:
-    for name in ("coef_", "intercept_", "factors_"):
+    for name in ("coef_", "weights_", "intercept_", "factors_"):
         assert hasattr(one, name) == hasattr(other, name)
         if hasattr(one, name):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for ours, theirs in zip(sum(getattr(one, "layers_", []), []), sum(getattr(other, "layers_", []), []), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("estimator", [FTRLClassifier(), FMClassifier(), LinearRegressor()], ids=repr)
+@pytest.mark.parametrize("estimator", [FTRLClassifier(), FMClassifier(), DeepFMClassifier(), LinearRegressor()], ids=repr)
 def test_it_goes_on_where_it_stopped(estimator: Any) -> None:
     rows, labels = hashed(1792, 2)
     whole = clone(estimator).fit(rows, labels)
@@ -172,7 +175,14 @@ def test_it_works_in_pipelines_and_searches(step: str, estimator: Any, grid: dic
 
 
 @pytest.mark.parametrize(
-    "estimator", [FTRLClassifier(epochs=10), FTRLClassifier(solver="lbfgs", l2=0.1), FMClassifier(epochs=10)], ids=repr
+    "estimator",
+    [
+        FTRLClassifier(epochs=10),
+        FTRLClassifier(solver="lbfgs", l2=0.1),
+        FMClassifier(epochs=10),
+        DeepFMClassifier(epochs=10),
+    ],
+    ids=repr,
 )
 def test_more_classes(estimator: Any) -> None:
     dense, classes = make_classification(400, 10, n_informative=8, n_classes=3, random_state=1)
@@ -191,6 +201,8 @@ def test_bad_parameters_are_named() -> None:
         (FTRLClassifier(solver="lbfgs", tol=-1), "tol=-1"),
         (FMClassifier(l1=1.0), "l1=1.0: optimizer='adagrad' has no l1"),
         (FMClassifier(factors=0), "factors is 0"),
+        (DeepFMClassifier(hidden=()), r"hidden is \(\)"),
+        (DeepFMClassifier(hidden=(8, 0)), "hidden is 0"),
         (LinearRegressor(optimizer="lbfgs"), "optimizer is 'lbfgs'; one of 'adagrad', 'ftrl', 'sgd'"),
     ]
     for estimator, text in wrong:
@@ -301,6 +313,7 @@ def test_a_fit_ends_early_and_keeps_its_best_pass() -> None:
     estimators: list[Any] = [
         FTRLClassifier(alpha=1.0, epochs=200, early_stopping=True, random_state=3, n_iter_no_change=3),
         FMClassifier(epochs=200, early_stopping=True, random_state=3, n_iter_no_change=3),
+        DeepFMClassifier(epochs=200, early_stopping=True, random_state=3, n_iter_no_change=3),
     ]
     for estimator in estimators:
         model = clone(estimator).fit(X, y)

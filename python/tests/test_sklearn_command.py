@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gannet
-from gannet.sklearn import FMClassifier, FTRLClassifier, LinearRegressor
+from gannet.sklearn import DeepFMClassifier, FMClassifier, FTRLClassifier, LinearRegressor
 from rows import hashed, scored, trained_by_the_command
 
 # The weights of a regression: an estimator, the flags of the command, and the rule of the saved table.
@@ -72,18 +72,25 @@ def test_it_has_the_weights_of_the_command(
 @pytest.mark.parametrize(
     "estimator, flags",
     [
-        (FMClassifier(epochs=3, l2=0.001), "--epochs 3 --l2 0.001"),
+        (FMClassifier(epochs=3, l2=0.001), "--model fm --epochs 3 --l2 0.001"),
         (
             FMClassifier(optimizer="ftrl", alpha=0.1, l1=0.1, factors=3, deviation=0.2, batch_size=64),
-            "--optimizer ftrl --alpha 0.1 --l1 0.1 --factors 3 --deviation 0.2 --batch 64",
+            "--model fm --optimizer ftrl --alpha 0.1 --l1 0.1 --factors 3 --deviation 0.2 --batch 64",
         ),
-        (FMClassifier(optimizer="sgd", fit_intercept=False), "--optimizer sgd --alpha 0.05 --no-intercept"),
+        (
+            FMClassifier(optimizer="sgd", fit_intercept=False),
+            "--model fm --optimizer sgd --alpha 0.05 --no-intercept",
+        ),
+        (
+            DeepFMClassifier(epochs=2, factors=4, hidden=[16, 8, 4]),
+            "--model deepfm --epochs 2 --factors 4 --hidden 16,8,4",
+        ),
     ],
-    ids=["adagrad", "ftrl", "sgd"],
+    ids=["adagrad", "ftrl", "sgd", "deepfm"],
 )
 def test_a_factorization_machine_predicts_as_the_command_does(tmp_path: Path, estimator: Any, flags: str) -> None:
     rows, labels = hashed(3000, 1)
-    report, predicted = trained_by_the_command(tmp_path, rows, labels, "--model fm " + flags)
+    report, predicted = trained_by_the_command(tmp_path, rows, labels, flags)
     chances = estimator.fit(rows, labels).predict_proba(rows)[:, 1]
     # The command computes in float32, and prints six digits.
     np.testing.assert_allclose(chances, predicted, rtol=0, atol=3e-6)

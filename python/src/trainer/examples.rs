@@ -5,9 +5,10 @@ use gannet::train::CsrRows;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-/// Whole numbers from 0, as scipy has them.
+/// Whole numbers from 0, as scipy has them, or keys.
 #[derive(FromPyObject)]
 enum WholeNumbers<'py> {
+    Keys(PyReadonlyArray1<'py, u64>),
     Narrow(PyReadonlyArray1<'py, i32>),
     Wide(PyReadonlyArray1<'py, i64>),
 }
@@ -15,6 +16,7 @@ enum WholeNumbers<'py> {
 impl WholeNumbers<'_> {
     fn copy(&self) -> PyResult<Vec<u64>> {
         Ok(match self {
+            WholeNumbers::Keys(array) => values(array)?,
             WholeNumbers::Narrow(array) => array.as_slice()?.iter().map(|&number| number as u64).collect(),
             WholeNumbers::Wide(array) => array.as_slice()?.iter().map(|&number| number as u64).collect(),
         })
@@ -32,6 +34,10 @@ pub struct ExampleArrays<'py> {
     labels: PyReadonlyArray1<'py, f32>,
     /// One for each example, or none at all: each example then counts once.
     importances: PyReadonlyArray1<'py, f32>,
+    /// Whether the examples are rows of a table with columns.
+    has_columns: bool,
+    /// The place of the field of each feature, or none at all.
+    fields: PyReadonlyArray1<'py, u64>,
 }
 
 /// Copies of the arrays, for another thread.
@@ -41,6 +47,8 @@ pub struct ExampleVectors {
     values: Vec<f32>,
     labels: Vec<f32>,
     importances: Vec<f32>,
+    has_columns: bool,
+    fields: Vec<u64>,
 }
 
 /// The values of a contiguous array, as a vector.
@@ -57,6 +65,8 @@ impl ExampleArrays<'_> {
             values: self.data.as_slice()?.iter().map(|&value| value as f32).collect(),
             labels: values(&self.labels)?,
             importances: values(&self.importances)?,
+            has_columns: self.has_columns,
+            fields: values(&self.fields)?,
         })
     }
 }
@@ -64,7 +74,9 @@ impl ExampleArrays<'_> {
 impl ExampleVectors {
     /// The examples, if they are sound.
     pub fn check(self) -> Result<CsrRows, CallFailure> {
-        let ExampleVectors { indptr, keys, values, labels, importances } = self;
-        CsrRows::new(indptr, keys, values, labels, importances).map_err(CallFailure::input)
+        let ExampleVectors { indptr, keys, values, labels, importances, has_columns, fields } = self;
+        let rows = CsrRows::new(indptr, keys, values, labels, importances);
+        let rows = if has_columns { rows.and_then(|rows| rows.of_columns(fields)) } else { rows };
+        rows.map_err(CallFailure::input)
     }
 }

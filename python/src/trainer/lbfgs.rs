@@ -3,6 +3,7 @@
 
 use super::examples::{ExampleArrays, ExampleVectors, values};
 use super::learner::table_failed;
+use super::normalization::Normalization;
 use super::servers::EstimatorServers;
 use super::stopping::{Joins, TrainingWatch, run_until_ctrl_c};
 use crate::connecting::Connecting;
@@ -12,7 +13,7 @@ use gannet::train::lbfgs::{
     CELLS_TABLE, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LocalColumns,
     RemoteColumns, TABLE,
 };
-use gannet::train::{Data, Share};
+use gannet::train::{Data, Normalize, Share};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use std::collections::HashMap;
@@ -43,14 +44,17 @@ type Minimum = (Vec<f64>, u64, bool, f64);
 /// [`Minimum`] with an array of Python.
 type MinimumArray<'py> = (Bound<'py, PyArray1<f64>>, u64, bool, f64);
 
+/// The examples, their normalization, and what is minimized.
+type What<'a> = (ExampleVectors, Normalize, &'a LbfgsAsked);
+
 /// Weights to begin from, by key.
 type Begin = (Vec<u64>, Vec<f32>);
 
 /// Finds the weights of the smallest loss. `begin` has keys and their weights to begin from; an empty one means zeros.
 /// With `servers` the columns are there, in tables whose names begin with `name`, until the training has ended.
-/// `progress` is called with the iterations so far.
+/// Without a normalization values are learned as they are. `progress` is called with the iterations so far.
 #[pyfunction]
-#[pyo3(signature = (examples, asked, begin, wanted, servers, name, progress))]
+#[pyo3(signature = (examples, asked, begin, wanted, servers, name, normalization, progress))]
 #[allow(clippy::too_many_arguments)] // what a function of Python takes
 pub fn train_lbfgs<'py>(
     py: Python<'py>,
@@ -60,14 +64,16 @@ pub fn train_lbfgs<'py>(
     wanted: PyReadonlyArray1<'py, u64>,
     servers: Option<Connecting>,
     name: String,
+    normalization: Option<PyRef<'py, Normalization>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<MinimumArray<'py>> {
     let (rows, wanted) = (examples.copy()?, values(&wanted)?);
     let begin = (values(&begin.0)?, values(&begin.1)?);
     let servers = servers.map(|servers| EstimatorServers::new(servers, name)).transpose()?;
+    let normalize = normalization.map_or_else(Normalize::off, |normalization| normalization.shared());
     let joins = if servers.is_some() { Joins::No } else { Joins::Yes };
     let (weights, iterations, converged, slope) = run_until_ctrl_c(py, joins, progress, move |watch| {
-        minimize(servers, (rows, &asked), &begin, &wanted, &watch)
+        minimize(servers, (rows, normalize, &asked), &begin, &wanted, &watch)
     })?;
     Ok((PyArray1::from_vec(py, weights), iterations, converged, slope))
 }
@@ -75,7 +81,7 @@ pub fn train_lbfgs<'py>(
 /// Trains where the columns are to be.
 fn minimize(
     servers: Option<EstimatorServers>,
-    what: (ExampleVectors, &LbfgsAsked),
+    what: What<'_>,
     begin: &Begin,
     wanted: &[u64],
     watch: &TrainingWatch,
@@ -98,7 +104,7 @@ fn minimize(
 /// Trains as the one worker, and reads the weights.
 fn lead<C: Columns>(
     columns: &mut C,
-    (rows, asked): (ExampleVectors, &LbfgsAsked),
+    (rows, normalize, asked): What<'_>,
     begin: &Begin,
     wanted: &[u64],
     watch: &TrainingWatch,
@@ -106,7 +112,7 @@ fn lead<C: Columns>(
     let LbfgsAsked { l1, l2, intercept, max_iter: iterations, tol: tolerance } = *asked;
     let settings = LbfgsSettings { l1, l2, intercept, iterations, tolerance, workers: 1, patience: PATIENCE };
     let shards = columns.layout().schema().shards;
-    let data = Data { intercept, ..Data::rows(Arc::new(rows.check()?)) };
+    let data = Data { intercept, normalize, ..Data::rows(Arc::new(rows.check()?)) };
     let read = Examples::read(&data, Share::ALL, shards, THREADS, u64::MAX);
     let (mut examples, _) = read.map_err(failed)?;
     // The examples have a copy.

@@ -4,6 +4,7 @@ use crate::limits::FEATURES_PER_EXAMPLE_MAX;
 use crate::read::block::{Block, INTERCEPT_KEY};
 use crate::read::data::Share;
 use crate::read::error::ReadError;
+use crate::read::fields::field_places::NO_FIELD;
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,6 +20,11 @@ pub trait BlockSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// The examples cannot be read, or not again.
     fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError>;
+
+    /// Whether the examples are rows of a table with columns, whose skewed numbers may be learned as logarithms.
+    fn has_columns(&self) -> bool {
+        false
+    }
 }
 
 /// One pass over the examples of a [`BlockSource`].
@@ -117,6 +123,9 @@ impl SourceBlocks {
 pub struct CsrRows {
     name: String,
     vectors: Arc<CsrVectors>,
+    has_columns: bool,
+    /// The place of each feature's field. Empty: the examples have no fields.
+    fields: Arc<Vec<u64>>,
 }
 
 /// What [`CsrRows::new`] takes.
@@ -150,7 +159,21 @@ impl CsrRows {
     ) -> Result<CsrRows, String> {
         let vectors = CsrVectors { indptr, keys, values, labels, importances };
         vectors.check()?;
-        Ok(CsrRows { name: "rows in memory".into(), vectors: Arc::new(vectors) })
+        let (name, vectors) = ("rows in memory".into(), Arc::new(vectors));
+        Ok(CsrRows { name, vectors, has_columns: false, fields: Arc::default() })
+    }
+
+    /// The same examples as rows of a table with columns. `fields`: the place of the field of each feature, or
+    /// [`NO_FIELD`], for a model with a vector for each field; or none at all.
+    ///
+    /// # Errors
+    /// There are some fields, but not one for each feature: in words.
+    pub fn of_columns(self, fields: Vec<u64>) -> Result<CsrRows, String> {
+        let features = self.vectors.keys.len();
+        if !fields.is_empty() && fields.len() != features {
+            return Err(format!("{features} features, and {} fields: each feature needs one", fields.len()));
+        }
+        Ok(CsrRows { has_columns: true, fields: Arc::new(fields), ..self })
     }
 
     /// The same examples under another name, for messages.
@@ -225,13 +248,19 @@ impl BlockSource for CsrRows {
     }
 
     fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError> {
-        Ok(Box::new(CsrPass { rows: self.vectors.clone(), intercept, next: 0 }))
+        let (rows, fields) = (self.vectors.clone(), self.fields.clone());
+        Ok(Box::new(CsrPass { rows, fields, intercept, next: 0 }))
+    }
+
+    fn has_columns(&self) -> bool {
+        self.has_columns
     }
 }
 
 /// One pass over examples in memory.
 struct CsrPass {
     rows: Arc<CsrVectors>,
+    fields: Arc<Vec<u64>>,
     intercept: bool,
     next: usize,
 }
@@ -252,7 +281,9 @@ impl BlockPass for CsrPass {
             if self.intercept {
                 block.keys.push(INTERCEPT_KEY);
                 block.values.push(1.0);
+                block.fields.extend((!self.fields.is_empty()).then_some(NO_FIELD));
             }
+            block.fields.extend(self.fields.get(features.clone()).unwrap_or_default());
             let keys = &rows.keys[features.clone()];
             block.may_repeat |= !keys.is_sorted_by(|one, next| one < next);
             block.keys.extend_from_slice(keys);

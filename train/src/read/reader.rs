@@ -42,6 +42,8 @@ pub struct Reader {
     normalize: Normalize,
     fields: FieldUse,
     holdout: Option<Holdout>,
+    /// Whether a source of the program has columns.
+    source_has_columns: bool,
     /// Whether nobody else counts batches, so that those without examples need not be learned.
     is_alone: bool,
     class_weights: Option<ClassWeights>,
@@ -79,6 +81,7 @@ impl Reader {
             normalize,
             fields: data.fields.clone(),
             holdout: data.holdout,
+            source_has_columns: data.source.as_ref().is_some_and(|source| source.has_columns()),
             is_alone: false,
             class_weights: data.class_weights,
             kept_negatives: data.kept_negatives,
@@ -259,7 +262,7 @@ impl Reader {
                 let read = self.next_weighted(block);
                 (read, BlockEnd { next_batch: self.next_batch(), data_lines: self.data_lines() })
             });
-            let asks = self.normalize.asks(self.columns().is_some());
+            let asks = self.normalize.asks(self.has_columns());
             first.settle(&self.normalize, asks, self.kept_negatives)?;
             self.first = Some(first);
         }
@@ -290,7 +293,7 @@ impl Reader {
         let mut reader = Reader::open(&plain, SURVEY_BATCH, Share::ALL)?;
         let first =
             FirstExamples::read(Duration::MAX, |block| (reader.next_weighted(block), BlockEnd::default()));
-        Ok(first.survey(data.normalize.asks(reader.columns().is_some()), data.kept_negatives))
+        Ok(first.survey(data.normalize.asks(reader.has_columns()), data.kept_negatives))
     }
 
     /// The labels 1 and the others among the first examples of this data, with their importances.
@@ -457,6 +460,11 @@ impl Reader {
             #[cfg(feature = "parquet")]
             Blocks::Table(table) => Some(table.columns()),
         }
+    }
+
+    /// Whether the data has columns.
+    fn has_columns(&self) -> bool {
+        self.source_has_columns || self.columns().is_some()
     }
 
     /// "libsvm", "csv", "tsv", "criteo" or "vw"; "memory" for data that is not in files.

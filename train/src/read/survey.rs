@@ -14,7 +14,9 @@ use crate::read::formats::json::Json;
 use crate::read::formats::number::parse_float;
 use crate::read::formats::scale::{Scale, ScaleKind, ScaledColumn};
 #[cfg(feature = "parquet")]
-use crate::read::tables::table_blocks;
+use crate::read::tables::{record_batches::BatchRows, table_blocks};
+#[cfg(feature = "parquet")]
+use arrow_array::RecordBatch;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -145,6 +147,30 @@ impl Survey {
                 break;
             }
         }
+        Ok(survey)
+    }
+
+    /// Surveys the first `most` rows of record batches, which have the schema of `rows`.
+    ///
+    /// # Errors
+    /// That of a record batch.
+    #[cfg(feature = "parquet")]
+    pub fn of_batches(
+        rows: &BatchRows,
+        batches: impl Iterator<Item = Result<RecordBatch, ReadError>>,
+        most: usize,
+    ) -> Result<Survey, ReadError> {
+        let (mut survey, mut left) = (Survey::default(), most);
+        for batch in batches {
+            let batch = batch?;
+            let take = batch.num_rows().min(left);
+            rows.texts(&batch, take, &mut |name, text, is_listed| survey.add_to(name, text, is_listed))?;
+            left -= take;
+            if left == 0 {
+                break;
+            }
+        }
+        survey.lines.0 = (most - left) as u64;
         Ok(survey)
     }
 

@@ -91,7 +91,7 @@ impl BatchRows {
     }
 
     /// Calls `each` with the column's name, the text of every value in the first `most` rows of a record batch, and
-    /// whether the column has lists. The text of a missing value is empty.
+    /// whether the column has lists. The text of a missing value is empty. The batch is as for [`begin`](Self::begin).
     ///
     /// # Errors
     /// None that the cells can cause.
@@ -102,10 +102,10 @@ impl BatchRows {
         most: usize,
         each: &mut dyn FnMut(&str, &[u8], bool),
     ) -> Result<(), ReadError> {
+        let is_whole = batch.num_columns() == self.rows.roles().len();
         for (place, &at) in self.needed.iter().enumerate() {
-            let name = &self.rows.header()[at];
-            let (column, is_listed) =
-                (batch.column(place), element(batch.column(place).data_type()).is_some());
+            let (name, column) = (&self.rows.header()[at], batch.column(if is_whole { at } else { place }));
+            let is_listed = element(column.data_type()).is_some();
             Column::texts_of(column, most, &mut |text| each(name, text.unwrap_or_default(), is_listed))?;
         }
         Ok(())

@@ -1,0 +1,212 @@
+# scipy has no types.
+# mypy: disable-error-code="import-untyped"
+"""Frames for the estimators: what their columns are, and the features that their rows have.
+
+A row becomes the example that the command makes of it in a CSV file. A feature is a category, the number of a column, or
+a missing number, and has a 64-bit key. Estimators see a sparse matrix with a column for each feature that they know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from . import _native
+from ._arrow import WithoutIndex, WithoutNullType, is_pandas, is_polars
+from ._dataset import Columns, Dataset
+from ._errors import InputError
+
+# Rows that say what columns are, as for the command.
+_ROWS_READ = 10_000
+_BATCH = 1 << 16
+# Names of columns are trimmed, so none has this one: no column is taken for the labels.
+_NO_LABEL = "\n"
+
+
+class Found(NamedTuple):
+    """The rows of a frame: what they have, one row after another."""
+
+    indptr: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    values: NDArray[np.float32]
+    fields: NDArray[np.uint64]
+
+
+def is_frame(data: object) -> bool:
+    """Whether this is a table with named columns: of pandas, polars, pyarrow or the like."""
+    return hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns")
+
+
+def is_matrix(frame: Any) -> bool:
+    """Whether a frame is a matrix, as scikit-learn has it: it has floats alone, or numbers alone in columns without names,
+    and none is missing."""
+    if is_pandas(frame):
+        letters = "f" if all(isinstance(name, str) for name in frame.columns) else "fiu"
+        numbers = all(isinstance(kind, np.dtype) and kind.kind in letters for kind in frame.dtypes)
+    else:
+        schema = getattr(frame, "schema", {})
+        kinds = getattr(schema, "types", None) or list(getattr(schema, "values", list)())
+        numbers = bool(kinds) and all(str(kind).lower() in _FLOATS for kind in kinds)
+    return numbers and not np.isnan(np.asarray(frame, np.float64)).any()
+
+
+# As pyarrow and polars write them.
+_FLOATS = ("halffloat", "float", "double", "float16", "float32", "float64")
+
+
+def names_of(frame: Any) -> list[Any]:
+    """The names of the columns."""
+    names = frame.columns if is_pandas(frame) or not hasattr(frame, "column_names") else frame.column_names
+    return list(names)
+
+
+def _selected(frame: Any, names: list[str]) -> Any:
+    """The columns with these names, in this order."""
+    present = list(map(str, names_of(frame)))
+    missing = [name for name in names if name not in present]
+    if missing:
+        few = ", ".join(map(repr, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise InputError(f"the frame lacks columns that were there when the estimator learned: {few}; give it all of them")
+    if present == names:
+        return frame
+    if is_pandas(frame):
+        return frame.iloc[:, [present.index(name) for name in names]]
+    return frame.select(names)
+
+
+def _first_rows(frame: Any) -> Any:
+    """Some rows of a frame, as the native module takes it."""
+    if is_pandas(frame):
+        return WithoutIndex(frame.iloc[:_ROWS_READ])
+    return WithoutNullType(frame.head(_ROWS_READ)) if is_polars(frame) else frame
+
+
+def look(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Columns:
+    """The columns of a frame by their roles: those that are named, and by their types and values the others.
+
+    Raises:
+        InputError: There is no column of this name, or it cannot be what it is named to be.
+    """
+    both_named = sorted(set(categorical) & set(numeric))
+    if both_named:
+        raise InputError(f"{both_named[0]!r} is in categorical_features and in numeric_features; name it in one of them")
+    present = Dataset(frame, label=_NO_LABEL, labels=None).columns
+    assert present is not None
+    features = present.categorical + present.numeric
+    for parameter, names in (("categorical_features", categorical), ("numeric_features", numeric)):
+        for name in names:
+            if name not in features:
+                raise InputError(f"{parameter} names {name!r}, and the frame has no such column; it has {features[:20]}")
+    floats = [name for name in categorical if name in present.numeric]
+    if floats:
+        raise InputError(
+            f"categorical_features names {floats[0]!r}, a column of floats: make it integers or strings, because texts "
+            "of floats differ between programs"
+        )
+    by_value, both = _native.Dataset.types_of_table(_first_rows(frame), "the frame", _NO_LABEL, _ROWS_READ)
+    named = {*categorical, *numeric}
+    numbers = [name for name in by_value if name not in named] + list(numeric)
+    both = [name for name in both if name not in named]
+    others = [name for name in features if name not in numbers and name not in both]
+    return Columns(None, others, numbers, both)
+
+
+class FrameFeatures:
+    """The columns of the frames of an estimator, and the features that they have had so far.
+
+    Args:
+        names: The columns, in the order of the first frame.
+        columns: Their roles.
+        has_fields: Whether the field of each feature is of interest.
+
+    Attributes:
+        keys: uint64 (features,). The key of each feature.
+        fields: uint64 (features,). The field of each feature. Empty without fields.
+    """
+
+    def __init__(self, names: list[str], columns: Columns, has_fields: bool) -> None:
+        self.names, self.columns, self.has_fields = names, columns, has_fields
+        self.keys, self.fields = np.empty(0, np.uint64), np.empty(0, np.uint64)
+        self._order = np.empty(0, np.intp)
+
+    def learn(self, frame: Any) -> tuple[Any, FrameFeatures]:
+        """The rows of a frame, a sparse matrix (n, features), and these features with the new ones of the frame.
+
+        Raises:
+            InputError: The frame lacks a column, or a column holds what its role does not allow.
+        """
+        found = self._read(frame)
+        known = self._places(found.keys)
+        new, first = np.unique(found.keys[known < 0], return_index=True)
+        if not new.size:
+            return self._matrix(found, known), self
+        grown = FrameFeatures(self.names, self.columns, self.has_fields)
+        grown.keys = np.concatenate([self.keys, new])
+        if self.has_fields:
+            grown.fields = np.concatenate([self.fields, found.fields[known < 0][first]])
+        grown._order = np.argsort(grown.keys)
+        return grown._matrix(found, grown._places(found.keys)), grown
+
+    def known(self, frame: Any) -> Any:
+        """The rows of a frame, a sparse matrix (n, features). Features that are not known are left out.
+
+        Raises:
+            InputError: As for `learn`.
+        """
+        found = self._read(frame)
+        return self._matrix(found, self._places(found.keys))
+
+    def places(self, most: int) -> tuple[NDArray[np.uint64], int]:
+        """The place of each feature's field, and how many places there are, at most `most`. As the command has them."""
+        columns = self.columns.categorical + self.columns.numeric + self.columns.both
+        ids = np.sort(np.array([_native.field_key(name.strip()) for name in columns], np.uint64))
+        return (np.searchsorted(ids, self.fields) % most).astype(np.uint64), min(len(ids), most)
+
+    def _read(self, frame: Any) -> Found:
+        _, categorical, numeric, both = self.columns
+        data = Dataset(
+            _selected(frame, self.names),
+            label=_NO_LABEL,
+            labels=None,
+            categorical=categorical,
+            numeric=numeric,
+            both=both,
+            fields=self.has_fields,
+        )
+        batches = list(data.batches(_BATCH))
+        counts = np.concatenate([np.diff(batch.offsets) for batch in batches])
+        return Found(
+            np.concatenate([[0], np.cumsum(counts)]),
+            np.concatenate([batch.keys for batch in batches]),
+            np.concatenate([batch.values for batch in batches]),
+            np.concatenate([batch.fields for batch in batches]),
+        )
+
+    def _places(self, keys: NDArray[np.uint64]) -> NDArray[np.intp]:
+        """The feature of each key, or -1."""
+        if not self.keys.size:
+            return np.full(len(keys), -1, np.intp)
+        at = np.searchsorted(self.keys, keys, sorter=self._order)
+        places = self._order[np.minimum(at, len(self._order) - 1)]
+        found: NDArray[np.intp] = np.where(self.keys[places] == keys, places, -1)
+        return found
+
+    def _matrix(self, found: Found, places: NDArray[np.intp]) -> Any:
+        indptr, values, is_known = found.indptr, found.values, places >= 0
+        if not is_known.all():
+            indptr = np.concatenate([[0], np.cumsum(is_known)])[indptr]
+            places, values = places[is_known], values[is_known]
+        shape = (len(indptr) - 1, len(self.keys))
+        return sparse.csr_matrix((values.astype(np.float64), places, indptr), shape)
+
+
+def listed(parameter: str, names: Optional[Sequence[str]]) -> list[str]:
+    """The names that a parameter has."""
+    if names is None:
+        return []
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{parameter} is {names!r}; a list of names of columns is wanted, or None")
+    return list(names)
