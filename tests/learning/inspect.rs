@@ -114,6 +114,10 @@ fn the_largest_weights_have_the_names_of_their_features() {
         // Without data features have their keys.
         let said = ok(&format!("inspect {out}")).out;
         assert!(said.contains("name DATA") && !said.contains(names[0]), "{said}");
+        // Names that the model keeps are those of the data.
+        ok(&format!("train {data} --epochs 3 --l1 4 --out {out} --keep-names"));
+        let kept = ok(&format!("inspect {out} --json --top 40")).json();
+        assert_eq!((&kept["features"], &kept["fields"]), (&seen["features"], &seen["fields"]));
         std::fs::remove_dir_all(&out).unwrap();
     }
     refused(&format!("inspect {}", f.join("nothing").display()), &["nothing"]);

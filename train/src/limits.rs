@@ -52,6 +52,8 @@ pub const SURVEYED_FEATURES_MAX: usize = 1 << 21;
 pub const SURVEY_PATIENCE: Duration = Duration::from_secs(1);
 /// Examples that are read at once to survey a file.
 pub const SURVEY_BATCH: usize = 256;
+/// Features whose names a model keeps (`--keep-names`).
+pub const NAMES_KEPT_MAX: usize = 1_000_000;
 /// The most that a value may be on either side of 0 when it is normalized.
 pub const NORMALIZED_MAX: f32 = 16.0;
 /// The average squared length of the normalized numbers of an example. Longer ones are shortened, because the steps of

@@ -180,6 +180,9 @@ pub struct OutputArgs {
     /// Folder to write the model to. A model that was there is moved to DIR/previous.
     #[arg(long, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Keep the names of features in the model, for `gannet inspect`. The process that saves reads the data once more.
+    #[arg(long, help_heading = "Output", requires = "out", hide_short_help = true)]
+    pub keep_names: bool,
     /// Write the ROC curve and the reliability diagram of --test, or else of the training's own predictions, as SVG.
     #[arg(long, help_heading = "Output", value_name = "DIR", hide_short_help = true)]
     pub plots: Option<PathBuf>,

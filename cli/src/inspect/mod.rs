@@ -6,10 +6,13 @@ use crate::flags::InspectArgs;
 use crate::input;
 use crate::model::same_reading::read_as;
 use crate::report::numbers::Numbers;
+use gannet::storage::Checkpoint;
 use gannet::train::models::{Model, Objective};
+use gannet::train::saved::NAMES;
 use gannet::train::saved::{SavedModel, load_model};
 use gannet::train::{FeatureNames, INTERCEPT_KEY, Normalization, SavedTables, ScaleKind};
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 /// The most fields that are shown.
 const FIELDS_SHOWN: usize = 40;
@@ -44,7 +47,7 @@ pub fn run_inspect(args: &InspectArgs) -> Result<(), Failure> {
     let is_learned = |key: u64| keys.contains(&key);
     let mut data = input::data(&args.data, &args.input, reading.intercept)?;
     let names = match args.data.is_empty() {
-        true => None,
+        true => kept_names(&args.model)?,
         false => {
             read_as(&reading, &mut data, &args.model, &args.input)?;
             if !model.task().is_of_two() {
@@ -66,10 +69,21 @@ pub fn run_inspect(args: &InspectArgs) -> Result<(), Failure> {
     {
         put_fields(&mut report, &rows, names);
     } else if !args.json && names.is_none() {
-        report.say("name DATA to see the names of features: gannet inspect MODEL DATA");
+        report.say(
+            "name DATA to see the names of features: gannet inspect MODEL DATA; train --keep-names keeps them in the \
+             model",
+        );
     }
     report.print(args.json);
     Ok(())
+}
+
+/// The names that the model keeps (`--keep-names`).
+fn kept_names(folder: &Path) -> Result<Option<FeatureNames<'static>>, Failure> {
+    let model = Checkpoint::open_to_read(folder)?;
+    let Some(lines) = model.note(NAMES) else { return Ok(None) };
+    let damaged = || Failure::input(format!("{}: the names of its features are damaged", folder.display()));
+    FeatureNames::of_lines(lines).map(Some).ok_or_else(damaged)
 }
 
 impl Learned {

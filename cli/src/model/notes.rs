@@ -2,7 +2,7 @@
 
 use crate::input;
 use crate::model::saves;
-use crate::train::normalize;
+use crate::train::{kept_names, normalize};
 use gannet::storage::CheckpointWriter;
 use gannet::train::saved::{CROSSES, INTERCEPT, LETTER_CROSSES, SCALE};
 use gannet::train::{Columns, Counts, Crosses, Scale};
@@ -80,6 +80,7 @@ impl Notes<'_> {
             writer.note(BEST, best);
         }
         normalize::note(writer);
+        kept_names::note(writer);
         saves::note(writer, self.ended.as_deref());
     }
 

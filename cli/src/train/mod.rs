@@ -9,6 +9,7 @@ pub mod fields;
 pub mod follow;
 pub mod in_store;
 pub mod input_check;
+pub mod kept_names;
 pub mod lbfgs;
 pub mod lr;
 pub mod lr_worker;
@@ -52,6 +53,7 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     }
     if args.job.job_name != Some(JobName::Ps) {
         column_types::settle(&mut args)?;
+        kept_names::prepare(&args)?;
     }
     match args.job.job_name {
         Some(JobName::Client) => feed::client::client(&mut args),

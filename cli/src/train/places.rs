@@ -30,7 +30,7 @@ const PLACES: &[FlagPlace] = &[
     (&["DATA"], |p| p.is_fed(), "with --feed only the client reads the data"),
     (READING, |p| p.is_fed(), "with --feed the client decides how the data is read"),
     (&["--task-bytes"], |p| p.is_fed(), "with --feed the client makes the splits"),
-    (&["--test", "--out"], |p| p.is_fed(), "with --feed the client tests and saves"),
+    (&["--test", "--out", "--keep-names"], |p| p.is_fed(), "with --feed the client tests and saves"),
     (&["--scheduler"], |p| p.has_feed(), "the client (--feed) is the job's scheduler"),
     (&["--data-dir"], |p| p.is_fed(), "works only in the client (the job's state) or a ps (its shards)"),
     // Data that grows.
@@ -43,6 +43,8 @@ const PLACES: &[FlagPlace] = &[
     (&["--feed"], |p| p.grows(), "data that grows needs workers that see it"),
     (&["--epochs"], |p| p.grows(), "data that grows is trained once"),
     (&["--cache"], |p| p.grows(), "data that grows is trained once, so there is nothing to keep for later"),
+    (&["--keep-names"], |p| p.grows(), "the names come from the data when it is read once more, and data that grows is \
+        read once"),
     (&["--scale"], |p| p.grows() && p.scales_by_all(), "this scaling looks at all data before the training, and data \
         that grows has no end; --scale log works"),
     (&["--model lda"], |p| p.grows(), "its workers keep their data, which therefore cannot grow"),

@@ -17,6 +17,7 @@ use crate::read::reader::Reader;
 #[cfg(feature = "parquet")]
 use crate::read::tables::table_blocks;
 use std::collections::HashMap;
+use std::fmt::Write;
 
 /// Examples of a batch while crosses are named.
 const BATCH: usize = 256;
@@ -25,6 +26,8 @@ const BATCH: usize = 256;
 pub struct FeatureNames<'w> {
     /// The name of a feature, and the field that it is of; 0: none.
     names: HashMap<u64, (String, u64)>,
+    /// How many names there may be.
+    most: usize,
     fields: HashMap<u64, String>,
     /// Whether anybody wants the name of the feature with this key.
     is_wanted: &'w dyn Fn(u64) -> bool,
@@ -36,9 +39,29 @@ impl FeatureNames<'_> {
     /// # Errors
     /// The data cannot be read, or only once.
     pub fn of<'w>(data: &Data, is_wanted: &'w dyn Fn(u64) -> bool) -> Result<FeatureNames<'w>, ReadError> {
+        FeatureNames::at_most(usize::MAX, data, is_wanted)
+    }
+
+    /// The names of the first features of this data, at most so many.
+    ///
+    /// # Errors
+    /// As for [`of`](Self::of).
+    pub fn of_first(data: &Data, most: usize) -> Result<FeatureNames<'static>, ReadError> {
+        FeatureNames::at_most(most, data, &|_| true)
+    }
+
+    fn none<'w>(most: usize, is_wanted: &'w dyn Fn(u64) -> bool) -> FeatureNames<'w> {
+        let intercept = (INTERCEPT_KEY, ("intercept".to_owned(), 0));
+        FeatureNames { names: HashMap::from([intercept]), most, fields: HashMap::new(), is_wanted }
+    }
+
+    fn at_most<'w>(
+        most: usize,
+        data: &Data,
+        is_wanted: &'w dyn Fn(u64) -> bool,
+    ) -> Result<FeatureNames<'w>, ReadError> {
         data.must_be_files("naming its features")?;
-        let mut names = FeatureNames { names: HashMap::new(), fields: HashMap::new(), is_wanted };
-        names.names.insert(INTERCEPT_KEY, ("intercept".to_owned(), 0));
+        let mut names = FeatureNames::none(most, is_wanted);
         // Crosses are named later, and cost time here.
         let plain = Data { fields: FieldUse::default(), ..data.clone() };
         #[cfg(feature = "parquet")]
@@ -68,9 +91,47 @@ impl FeatureNames<'_> {
         self.fields.get(&self.names.get(&key)?.1).map(String::as_str)
     }
 
+    /// How many features have names, without the intercept.
+    pub fn len(&self) -> usize {
+        self.names.len() - 1
+    }
+
+    /// Whether no feature has a name.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A line for each feature, in the order of their keys: the key, the name of its field, and its name, with tabs
+    /// between them. [`of_lines`](Self::of_lines) reads it.
+    pub fn lines(&self) -> String {
+        let mut keys: Vec<u64> = self.names.keys().copied().filter(|&key| key != INTERCEPT_KEY).collect();
+        keys.sort_unstable();
+        let mut lines = String::new();
+        for key in keys {
+            let field = escaped(self.field_of(key).unwrap_or_default());
+            let _ = writeln!(lines, "{key}\t{field}\t{}", escaped(&self.name(key)));
+        }
+        lines
+    }
+
+    /// The names in such lines. `None`: a line is wrong.
+    pub fn of_lines(lines: &str) -> Option<FeatureNames<'static>> {
+        let mut names = FeatureNames::none(usize::MAX, &|_| true);
+        for line in lines.lines() {
+            let mut parts = line.splitn(3, '\t');
+            let (key, field, name) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
+            let field = unescaped(field);
+            let id = if field.is_empty() { 0 } else { FieldId::of(field.as_bytes()).id };
+            names.names.insert(key, (unescaped(name), id));
+            names.fields.insert(id, field);
+        }
+        names.fields.remove(&0);
+        Some(names)
+    }
+
     /// Names a feature of this field, if anybody wants its name.
     fn put(&mut self, field: u64, key: u64, name: impl FnOnce() -> String) {
-        if (self.is_wanted)(key) {
+        if self.names.len() <= self.most && (self.is_wanted)(key) {
             self.names.entry(key).or_insert_with(|| (name(), field));
         }
     }
@@ -245,5 +306,60 @@ impl FeatureNames<'_> {
             FieldRun { field: FieldId { id: same[0], letter }, end }
         };
         fields.chunk_by(|a, b| a == b).map(run).collect()
+    }
+}
+
+/// A text on one line and without tabs.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r").replace('\t', "\\t")
+}
+
+/// The text that was [`escaped`].
+fn unescaped(text: &str) -> String {
+    let (mut out, mut characters) = (String::with_capacity(text.len()), text.chars());
+    while let Some(character) = characters.next() {
+        out.push(match character {
+            '\\' => match characters.next() {
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                other => other.unwrap_or('\\'),
+            },
+            plain => plain,
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_come_back_from_their_lines(
+            features in prop::collection::btree_map(0..INTERCEPT_KEY, (".*", ".{0,3}"), 0..20)
+        ) {
+            let mut names = FeatureNames::none(usize::MAX, &|_| true);
+            for (&key, (name, field)) in &features {
+                let id = if field.is_empty() { 0 } else { FieldId::of(field.as_bytes()).id };
+                names.fields.insert(id, field.clone());
+                names.put(id, key, || name.clone());
+            }
+            names.fields.remove(&0);
+            let again = FeatureNames::of_lines(&names.lines()).unwrap();
+            prop_assert_eq!((&again.names, &again.fields), (&names.names, &names.fields));
+        }
+    }
+
+    #[test]
+    fn so_many_features_have_names_and_wrong_lines_none() {
+        let mut names = FeatureNames::none(2, &|_| true);
+        (0..5).for_each(|key| names.put(1, key, || format!("f{key}")));
+        assert_eq!((names.len(), names.name(1), names.name(2)), (2, "f1".to_owned(), "2".to_owned()));
+        for wrong in ["x\ta\tb", "1\ta", "1"] {
+            assert!(FeatureNames::of_lines(wrong).is_none(), "{wrong}");
+        }
     }
 }

@@ -19,8 +19,8 @@ pub use loss::LossName;
 pub use lr::{must_be_lr, weight_of};
 pub use model::{SavedModel, Scorer, load_model};
 pub use notes::{
-    CROSSES, FIELDS, INTERCEPT, LETTER_CROSSES, NORMALIZE, NORMALIZED_FEATURES, SCALE, ended, fields_of_note,
-    normalization, note_of_fields,
+    CROSSES, FIELDS, INTERCEPT, LETTER_CROSSES, NAMES, NORMALIZE, NORMALIZED_FEATURES, SCALE, ended,
+    fields_of_note, normalization, note_of_fields,
 };
 pub use reading::{DataReading, reading};
 pub use row_state::{fresh_segment, segment_weights, weights_of_row};

@@ -26,6 +26,9 @@ pub const NORMALIZE: &str = "normalize";
 /// What the values of features became, a line each.
 pub const NORMALIZED_FEATURES: &str = "normalized-features";
 
+/// The names of features, a line each (`--keep-names`).
+pub const NAMES: &str = "feature-names";
+
 /// The note [`FIELDS`] of these fields.
 pub fn note_of_fields(ids: &[u64]) -> String {
     ids.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
