@@ -57,7 +57,8 @@ class FrameEstimator(BaseEstimator):
         """The keys of the features of frames, uint64 (features,): those of ``gannet.keys`` and ``gannet.Dataset``."""
         if self._frame is None or not self.__sklearn_is_fitted__():
             raise AttributeError("feature_keys_: this estimator has learned no frame; the features of a matrix are its columns")
-        return self._frame.keys
+        # An interrupted pass may know more features, whose weights it has not read.
+        return self._frame.keys[: self.weights_.shape[-1]]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "intercept_")

@@ -8,7 +8,8 @@ a missing number, and has a 64-bit key. Estimators see a sparse matrix with a co
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Sequence
+import contextlib
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,15 +43,15 @@ def is_frame(data: object) -> bool:
 
 def is_matrix(frame: Any) -> bool:
     """Whether a frame is a matrix, as scikit-learn has it: it has floats alone, or numbers alone in columns without names,
-    and none is missing."""
+    and none is missing. So is a sparse one of pandas."""
     if is_pandas(frame):
         letters = "f" if all(isinstance(name, str) for name in frame.columns) else "fiu"
-        numbers = all(isinstance(kind, np.dtype) and kind.kind in letters for kind in frame.dtypes)
-    else:
-        schema = getattr(frame, "schema", {})
-        kinds = getattr(schema, "types", None) or list(getattr(schema, "values", list)())
-        numbers = bool(kinds) and all(str(kind).lower() in _FLOATS for kind in kinds)
-    return numbers and not np.isnan(np.asarray(frame, np.float64)).any()
+        is_sparse = all(type(kind).__name__ == "SparseDtype" for kind in frame.dtypes)
+        return is_sparse or all(kind.kind in letters for kind in frame.dtypes) and not frame.isna().any(axis=None)
+    schema = getattr(frame, "schema", {})
+    kinds = getattr(schema, "types", None) or list(getattr(schema, "values", list)())
+    is_floats = bool(kinds) and all(str(kind).lower() in _FLOATS for kind in kinds)
+    return is_floats and not np.isnan(np.asarray(frame, np.float64)).any()
 
 
 # As pyarrow and polars write them.
@@ -90,6 +91,11 @@ def look(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Colu
     Raises:
         InputError: There is no column of this name, or it cannot be what it is named to be.
     """
+    with _in_words_of_estimators():
+        return _looked_at(frame, categorical, numeric)
+
+
+def _looked_at(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Columns:
     both_named = sorted(set(categorical) & set(numeric))
     if both_named:
         raise InputError(f"{both_named[0]!r} is in categorical_features and in numeric_features; name it in one of them")
@@ -112,6 +118,26 @@ def look(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Colu
     both = [name for name in both if name not in named]
     others = [name for name in features if name not in numbers and name not in both]
     return Columns(None, others, numbers, both)
+
+
+# The words of `Dataset`, and those of estimators.
+_WORDS = [
+    ("numeric=", "numeric_features="),
+    (" (both= allows texts, as categories)", ""),
+    ("leave it out (ignore=", "drop it ("),
+]
+
+
+@contextlib.contextmanager
+def _in_words_of_estimators() -> Iterator[None]:
+    """Errors of the data name the parameters of estimators."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        for word, ours in _WORDS:
+            text = text.replace(word, ours)
+        raise InputError(text) from error
 
 
 class FrameFeatures:
@@ -166,6 +192,10 @@ class FrameFeatures:
         return (np.searchsorted(ids, self.fields) % most).astype(np.uint64), min(len(ids), most)
 
     def _read(self, frame: Any) -> Found:
+        with _in_words_of_estimators():
+            return self._found(frame)
+
+    def _found(self, frame: Any) -> Found:
         _, categorical, numeric, both = self.columns
         data = Dataset(
             _selected(frame, self.names),

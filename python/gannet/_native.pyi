@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 __version__: str
 FIELD_FACTORS_MAX: int
+SURVEYED_EXAMPLES: int
 
 _Path = Union[str, PathLike[str]]
 _Described = tuple[str, list[float]]

@@ -26,7 +26,7 @@ mod table;
 mod trainer;
 mod waiting;
 
-use gannet::train::limits::FIELD_FACTORS_MAX;
+use gannet::train::limits::{FIELD_FACTORS_MAX, SURVEYED_EXAMPLES};
 use gannet::train::{ColumnKeys, text_key};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -69,6 +69,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("FIELD_FACTORS_MAX", FIELD_FACTORS_MAX)?;
+        module.add("SURVEYED_EXAMPLES", SURVEYED_EXAMPLES)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

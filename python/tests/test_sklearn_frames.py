@@ -151,6 +151,9 @@ def test_it_goes_on_where_it_stopped(estimator: Any) -> None:
     parts = pickle.loads(pickle.dumps(parts)).partial_fit(frame, labels)
     whole = clone(estimator).set_params(epochs=2).fit(frame, labels)
     warm = clone(estimator).set_params(warm_start=True).fit(frame, labels)
+    if hasattr(warm, "hidden"):
+        # The same units in another list.
+        warm.set_params(hidden=np.array(warm.hidden))
     for other in (parts, copy.deepcopy(warm).fit(frame, labels)):
         np.testing.assert_array_equal(other.weights_, whole.weights_)
         np.testing.assert_array_equal(other.predict(frame), whole.predict(frame))
@@ -257,6 +260,8 @@ def test_columns_are_what_one_says() -> None:
     ):
         with pytest.raises(ValueError, match=text):
             FTRLClassifier(**wrong).fit(frame, labels)
+    with pytest.raises(ValueError, match="has type Struct.*drop it"):
+        FTRLClassifier().fit(polars.DataFrame({"a": [{"x": 1}] * 4}), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="X is a ndarray"):
         FTRLClassifier(numeric_features=["pages"]).fit(np.zeros((4, 2)), [0, 1, 0, 1])
 
