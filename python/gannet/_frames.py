@@ -156,7 +156,7 @@ class FrameFeatures:
     def __init__(self, names: list[str], columns: Columns, has_fields: bool) -> None:
         self.names, self.columns, self.has_fields = names, columns, has_fields
         self.keys, self.fields = np.empty(0, np.uint64), np.empty(0, np.uint64)
-        self._order = np.empty(0, np.intp)
+        self._known = _native.KeyPlaces(self.keys)
 
     def learn(self, frame: Any) -> tuple[Any, FrameFeatures]:
         """The rows of a frame, a sparse matrix (n, features), and these features with the new ones of the frame.
@@ -165,16 +165,12 @@ class FrameFeatures:
             InputError: The frame lacks a column, or a column holds what its role does not allow.
         """
         found = self._read(frame)
-        known = self._places(found.keys)
-        new, first = np.unique(found.keys[known < 0], return_index=True)
-        if not new.size:
-            return self._matrix(found, known), self
+        known, places, first = self._known.with_new(found.keys)
         grown = FrameFeatures(self.names, self.columns, self.has_fields)
-        grown.keys = np.concatenate([self.keys, new])
+        grown.keys, grown._known = np.concatenate([self.keys, found.keys[first]]), known
         if self.has_fields:
-            grown.fields = np.concatenate([self.fields, found.fields[known < 0][first]])
-        grown._order = np.argsort(grown.keys)
-        return grown._matrix(found, grown._places(found.keys)), grown
+            grown.fields = np.concatenate([self.fields, found.fields[first]])
+        return grown._matrix(found, places), grown
 
     def known(self, frame: Any) -> Any:
         """The rows of a frame, a sparse matrix (n, features). Features that are not known are left out.
@@ -183,7 +179,7 @@ class FrameFeatures:
             InputError: As for `learn`.
         """
         found = self._read(frame)
-        return self._matrix(found, self._places(found.keys))
+        return self._matrix(found, self._known.find(found.keys))
 
     def places(self, most: int) -> tuple[NDArray[np.uint64], int]:
         """The place of each feature's field, and how many places there are, at most `most`. As the command has them."""
@@ -215,16 +211,14 @@ class FrameFeatures:
             np.concatenate([batch.fields for batch in batches]),
         )
 
-    def _places(self, keys: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """The feature of each key, or -1."""
-        if not self.keys.size:
-            return np.full(len(keys), -1, np.intp)
-        at = np.searchsorted(self.keys, keys, sorter=self._order)
-        places = self._order[np.minimum(at, len(self._order) - 1)]
-        found: NDArray[np.intp] = np.where(self.keys[places] == keys, places, -1)
-        return found
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_known"}
 
-    def _matrix(self, found: Found, places: NDArray[np.intp]) -> Any:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._known = _native.KeyPlaces(self.keys)
+
+    def _matrix(self, found: Found, places: NDArray[np.int64]) -> Any:
         indptr, values, is_known = found.indptr, found.values, places >= 0
         if not is_known.all():
             indptr = np.concatenate([[0], np.cumsum(is_known)])[indptr]

@@ -64,7 +64,7 @@ mod _native {
     #[pymodule_export]
     use crate::table::{Pull, Table};
     #[pymodule_export]
-    use crate::trainer::{Normalization, Trainer, drop_tables, train_lbfgs};
+    use crate::trainer::{KeyPlaces, Normalization, Trainer, drop_tables, train_lbfgs};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
