@@ -45,7 +45,7 @@ class TableEstimator(EarlyStopping):
 
     @property
     def tables_(self) -> list[str]:
-        """The names of the tables on the servers, of one problem after the other. They last as long as this estimator."""
+        """The names of the tables on the servers, of one problem after the other. They end with this estimator."""
         served = getattr(self, "_served", None)
         if served is None:
             raise AttributeError("this estimator has no tables on servers")

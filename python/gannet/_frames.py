@@ -2,8 +2,8 @@
 # mypy: disable-error-code="import-untyped"
 """Frames for the estimators: what their columns are, and the features that their rows have.
 
-A row becomes the example that the command makes of it in a CSV file. A feature is a category, the number of a column, or
-a missing number, and has a 64-bit key. Estimators see a sparse matrix with a column for each feature that they know.
+A row becomes the example that the command makes of it in a CSV file. A feature is a category, the number of a column,
+or a missing number, and has a 64-bit key. Estimators see a sparse matrix with a column for each feature that they know.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def is_frame(data: object) -> bool:
 
 
 def is_matrix(frame: Any) -> bool:
-    """Whether a frame is a matrix, as scikit-learn has it: it has floats alone, or numbers alone in columns without names,
-    and none is missing. So is a sparse one of pandas."""
+    """Whether a frame is a matrix, as scikit-learn has it: it has floats alone, or numbers alone in columns without
+    names, and none is missing. So is a sparse one of pandas."""
     if is_pandas(frame):
         letters = "f" if all(isinstance(name, str) for name in frame.columns) else "fiu"
         is_sparse = all(type(kind).__name__ == "SparseDtype" for kind in frame.dtypes)
@@ -70,7 +70,7 @@ def _selected(frame: Any, names: list[str]) -> Any:
     missing = [name for name in names if name not in present]
     if missing:
         few = ", ".join(map(repr, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise InputError(f"the frame lacks columns that were there when the estimator learned: {few}; give it all of them")
+        raise InputError(f"the frame lacks columns that were there when the estimator learned: {few}; give it all")
     if present == names:
         return frame
     if is_pandas(frame):
@@ -98,14 +98,15 @@ def look(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Colu
 def _looked_at(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Columns:
     both_named = sorted(set(categorical) & set(numeric))
     if both_named:
-        raise InputError(f"{both_named[0]!r} is in categorical_features and in numeric_features; name it in one of them")
+        raise InputError(f"{both_named[0]!r} is in categorical_features and in numeric_features; name it in one")
     present = Dataset(frame, label=_NO_LABEL, labels=None).columns
     assert present is not None
     features = present.categorical + present.numeric
     for parameter, names in (("categorical_features", categorical), ("numeric_features", numeric)):
         for name in names:
             if name not in features:
-                raise InputError(f"{parameter} names {name!r}, and the frame has no such column; it has {features[:20]}")
+                has = f"the frame has no such column; it has {features[:20]}"
+                raise InputError(f"{parameter} names {name!r}, and {has}")
     floats = [name for name in categorical if name in present.numeric]
     if floats:
         raise InputError(

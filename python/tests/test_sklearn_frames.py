@@ -1,4 +1,4 @@
-"""Estimators that learn frames: the same weights as the command has on a CSV file, and what scikit-learn does with them."""
+"""Estimators that learn frames: the weights that the command has on a CSV file, and what scikit-learn does with them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ def test_what_is_not_known_has_no_weight() -> None:
     strange = frame.assign(city="Rome", kind="none")
     margins = model.decision_function(strange)
     without = copy.deepcopy(model)
-    keys = np.concatenate([gannet.keys("city", ["Kiel", "Ulm", "Bonn", None]), gannet.keys("kind", ["old", "new", "odd"])])
+    cities, kinds = gannet.keys("city", ["Kiel", "Ulm", "Bonn", None]), gannet.keys("kind", ["old", "new", "odd"])
+    keys = np.concatenate([cities, kinds])
     places = np.isin(model.feature_keys_, keys)
     assert places.sum() == 7
     without.weights_[:, places] = 0
@@ -240,7 +241,8 @@ def test_a_frame_of_floats_is_a_matrix() -> None:
 def test_columns_are_what_one_says() -> None:
     frame, scores = visits(500, 11)
     labels = scores > 0
-    weights = {"pages": gannet.keys("pages", frame["pages"].unique()), "code": gannet.keys("code", ["007", "012", "113"])}
+    values = {"pages": frame["pages"].unique(), "code": ["007", "012", "113"]}
+    weights = {column: gannet.keys(column, of_column) for column, of_column in values.items()}
 
     def has(model: Any, column: str) -> int:
         return int(np.isin(weights[column], model.feature_keys_).sum())
