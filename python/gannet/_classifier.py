@@ -22,8 +22,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     """A classifier: one problem for two classes, else one for each class against all others."""
 
     def fit(self: _Classifier, X: Any, y: Any, sample_weight: Any = None) -> _Classifier:
-        """Learns the examples ``X`` of shape (n, n_features), a frame or a matrix, dense or sparse, with classes ``y`` of
-        shape (n,)."""
+        """Learns the examples ``X``, a frame or a matrix (n, n_features), dense or sparse, with classes ``y`` of shape
+        (n,)."""
         goes_on = self.warm_start and hasattr(self, "intercept_")
         with self._as_before_if_refused():
             X, y = self._validated(X, y, not goes_on)

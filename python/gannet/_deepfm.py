@@ -110,7 +110,7 @@ class DeepFMClassifier(Machine, TableClassifier):
     def _learning(self) -> _native.Learning:
         asked = super()._learning()
         asked["hidden"] = self._hidden()
-        asked["fields"] = 1 if self._frame is None else self._fields()[1]
+        asked["fields"] = 1 if self._frame is None else self._fields(self.factors)[1]
         return asked
 
     def _hidden(self) -> list[int]:
@@ -123,13 +123,13 @@ class DeepFMClassifier(Machine, TableClassifier):
         layers = len(self._hidden()) + 1
         return [self._model, *(f"{self._model}.{layer + 1}" for layer in range(layers))]
 
-    def _fields(self) -> tuple[Any, int]:
+    def _fields(self, factors: int) -> tuple[Any, int]:
         """The place of each feature's field, and how many places there are."""
         assert self._frame is not None
-        return self._frame.places(max(1, _native.FIELD_FACTORS_MAX // self.factors))
+        return self._frame.places(max(1, _native.FIELD_FACTORS_MAX // factors))
 
     def _field_places(self) -> Optional[Any]:
-        return None if self._frame is None else self._fields()[0]
+        return None if self._frame is None else self._fields(self.factors)[0]
 
     def _as_given(self, coef: Any, free: Any) -> tuple[Any, Any]:
         given = super()._as_given(coef, free)
@@ -144,7 +144,7 @@ class DeepFMClassifier(Machine, TableClassifier):
 
     def _scores(self, X: Any) -> Any:
         scores = with_pairs(super()._scores(X), X, self.factors_)
-        places = None if self._frame is None else self._fields()
+        places = None if self._frame is None else self._fields(self.factors_.shape[-1])
         for begin in range(0, scores.shape[0], _ROWS):
             rows = X[begin : begin + _ROWS]
             for problem, (factors, layers) in enumerate(zip(self.factors_, self.layers_)):

@@ -45,7 +45,7 @@ class TableEstimator(EarlyStopping):
 
     @property
     def tables_(self) -> list[str]:
-        """The names of the tables on the servers, one for each problem. They are there as long as this estimator."""
+        """The names of the tables on the servers, of one problem after the other. They end with this estimator."""
         served = getattr(self, "_served", None)
         if served is None:
             raise AttributeError("this estimator has no tables on servers")
@@ -89,7 +89,7 @@ class TableEstimator(EarlyStopping):
         self._check_counts()
         for name, value in self._of_rows().items():
             before = self._begun_as[name]
-            if value != before:
+            if not np.array_equal(value, before):
                 raise ValueError(
                     f"{name} is {value!r}, and was {before!r} when the rows were begun, which depend on it: set it "
                     "back to go on, or begin anew with fit and warm_start=False"
@@ -210,8 +210,10 @@ class TableEstimator(EarlyStopping):
     def _settled(self, X: Any, targets: list[Any], importances: Optional[Any]) -> Optional[list[Any]]:
         """How the values of a frame are normalized, by its first examples."""
         normals = self._new_normal(len(targets))
+        first = slice(_native.SURVEYED_EXAMPLES)
+        weights = None if importances is None else importances[first]
         for normal, target in zip(normals or [], targets):
-            normal.settle(self._examples(X, target, importances), self.batch_size)
+            normal.settle(self._examples(X[first], target[first], weights), self.batch_size)
         return normals
 
     def _rows_of(self, X: Any) -> Any:

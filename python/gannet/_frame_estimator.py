@@ -43,8 +43,8 @@ class FrameEstimator(BaseEstimator):
             return self.__dict__["_coef_as_given"]
         if self._frame is not None:
             raise AttributeError(
-                "coef_: this estimator learned a frame, whose features are not its columns: weights_ has their weights, "
-                "and feature_keys_ their keys (gannet.keys)"
+                "coef_: this estimator learned a frame, whose features are not its columns: weights_ has their "
+                "weights, and feature_keys_ their keys (gannet.keys)"
             )
         raise AttributeError(f"{type(self).__name__} has no coef_ before fit")
 
@@ -56,8 +56,9 @@ class FrameEstimator(BaseEstimator):
     def feature_keys_(self) -> Any:
         """The keys of the features of frames, uint64 (features,): those of ``gannet.keys`` and ``gannet.Dataset``."""
         if self._frame is None or not self.__sklearn_is_fitted__():
-            raise AttributeError("feature_keys_: this estimator has learned no frame; the features of a matrix are its columns")
-        return self._frame.keys
+            raise AttributeError("feature_keys_: no frame was learned; the features of a matrix are its columns")
+        # An interrupted pass may know more features, whose weights it has not read.
+        return self._frame.keys[: self.weights_.shape[-1]]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "intercept_")
@@ -88,8 +89,8 @@ class FrameEstimator(BaseEstimator):
         if not is_frame(X):
             if is_named:
                 raise ValueError(
-                    f"categorical_features and numeric_features name columns of a frame, and X is a {type(X).__name__}: "
-                    "give a DataFrame, or leave them out"
+                    "categorical_features and numeric_features name columns of a frame, and X is a "
+                    f"{type(X).__name__}: give a DataFrame, or leave them out"
                 )
             return None
         if not is_named and is_matrix(X):

@@ -2,13 +2,14 @@
 # mypy: disable-error-code="import-untyped"
 """Frames for the estimators: what their columns are, and the features that their rows have.
 
-A row becomes the example that the command makes of it in a CSV file. A feature is a category, the number of a column, or
-a missing number, and has a 64-bit key. Estimators see a sparse matrix with a column for each feature that they know.
+A row becomes the example that the command makes of it in a CSV file. A feature is a category, the number of a column,
+or a missing number, and has a 64-bit key. Estimators see a sparse matrix with a column for each feature that they know.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Sequence
+import contextlib
+from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +42,16 @@ def is_frame(data: object) -> bool:
 
 
 def is_matrix(frame: Any) -> bool:
-    """Whether a frame is a matrix, as scikit-learn has it: it has floats alone, or numbers alone in columns without names,
-    and none is missing."""
+    """Whether a frame is a matrix, as scikit-learn has it: it has floats alone, or numbers alone in columns without
+    names, and none is missing. So is a sparse one of pandas."""
     if is_pandas(frame):
         letters = "f" if all(isinstance(name, str) for name in frame.columns) else "fiu"
-        numbers = all(isinstance(kind, np.dtype) and kind.kind in letters for kind in frame.dtypes)
-    else:
-        schema = getattr(frame, "schema", {})
-        kinds = getattr(schema, "types", None) or list(getattr(schema, "values", list)())
-        numbers = bool(kinds) and all(str(kind).lower() in _FLOATS for kind in kinds)
-    return numbers and not np.isnan(np.asarray(frame, np.float64)).any()
+        is_sparse = all(type(kind).__name__ == "SparseDtype" for kind in frame.dtypes)
+        return is_sparse or all(kind.kind in letters for kind in frame.dtypes) and not frame.isna().any(axis=None)
+    schema = getattr(frame, "schema", {})
+    kinds = getattr(schema, "types", None) or list(getattr(schema, "values", list)())
+    is_floats = bool(kinds) and all(str(kind).lower() in _FLOATS for kind in kinds)
+    return is_floats and not np.isnan(np.asarray(frame, np.float64)).any()
 
 
 # As pyarrow and polars write them.
@@ -69,7 +70,7 @@ def _selected(frame: Any, names: list[str]) -> Any:
     missing = [name for name in names if name not in present]
     if missing:
         few = ", ".join(map(repr, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-        raise InputError(f"the frame lacks columns that were there when the estimator learned: {few}; give it all of them")
+        raise InputError(f"the frame lacks columns that were there when the estimator learned: {few}; give it all")
     if present == names:
         return frame
     if is_pandas(frame):
@@ -90,16 +91,22 @@ def look(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Colu
     Raises:
         InputError: There is no column of this name, or it cannot be what it is named to be.
     """
+    with _in_words_of_estimators():
+        return _looked_at(frame, categorical, numeric)
+
+
+def _looked_at(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Columns:
     both_named = sorted(set(categorical) & set(numeric))
     if both_named:
-        raise InputError(f"{both_named[0]!r} is in categorical_features and in numeric_features; name it in one of them")
+        raise InputError(f"{both_named[0]!r} is in categorical_features and in numeric_features; name it in one")
     present = Dataset(frame, label=_NO_LABEL, labels=None).columns
     assert present is not None
     features = present.categorical + present.numeric
     for parameter, names in (("categorical_features", categorical), ("numeric_features", numeric)):
         for name in names:
             if name not in features:
-                raise InputError(f"{parameter} names {name!r}, and the frame has no such column; it has {features[:20]}")
+                has = f"the frame has no such column; it has {features[:20]}"
+                raise InputError(f"{parameter} names {name!r}, and {has}")
     floats = [name for name in categorical if name in present.numeric]
     if floats:
         raise InputError(
@@ -112,6 +119,26 @@ def look(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -> Colu
     both = [name for name in both if name not in named]
     others = [name for name in features if name not in numbers and name not in both]
     return Columns(None, others, numbers, both)
+
+
+# The words of `Dataset`, and those of estimators.
+_WORDS = [
+    ("numeric=", "numeric_features="),
+    (" (both= allows texts, as categories)", ""),
+    ("leave it out (ignore=", "drop it ("),
+]
+
+
+@contextlib.contextmanager
+def _in_words_of_estimators() -> Iterator[None]:
+    """Errors of the data name the parameters of estimators."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error)
+        for word, ours in _WORDS:
+            text = text.replace(word, ours)
+        raise InputError(text) from error
 
 
 class FrameFeatures:
@@ -130,7 +157,7 @@ class FrameFeatures:
     def __init__(self, names: list[str], columns: Columns, has_fields: bool) -> None:
         self.names, self.columns, self.has_fields = names, columns, has_fields
         self.keys, self.fields = np.empty(0, np.uint64), np.empty(0, np.uint64)
-        self._order = np.empty(0, np.intp)
+        self._known = _native.KeyPlaces(self.keys)
 
     def learn(self, frame: Any) -> tuple[Any, FrameFeatures]:
         """The rows of a frame, a sparse matrix (n, features), and these features with the new ones of the frame.
@@ -139,16 +166,12 @@ class FrameFeatures:
             InputError: The frame lacks a column, or a column holds what its role does not allow.
         """
         found = self._read(frame)
-        known = self._places(found.keys)
-        new, first = np.unique(found.keys[known < 0], return_index=True)
-        if not new.size:
-            return self._matrix(found, known), self
+        known, places, first = self._known.with_new(found.keys)
         grown = FrameFeatures(self.names, self.columns, self.has_fields)
-        grown.keys = np.concatenate([self.keys, new])
+        grown.keys, grown._known = np.concatenate([self.keys, found.keys[first]]), known
         if self.has_fields:
-            grown.fields = np.concatenate([self.fields, found.fields[known < 0][first]])
-        grown._order = np.argsort(grown.keys)
-        return grown._matrix(found, grown._places(found.keys)), grown
+            grown.fields = np.concatenate([self.fields, found.fields[first]])
+        return grown._matrix(found, places), grown
 
     def known(self, frame: Any) -> Any:
         """The rows of a frame, a sparse matrix (n, features). Features that are not known are left out.
@@ -157,7 +180,7 @@ class FrameFeatures:
             InputError: As for `learn`.
         """
         found = self._read(frame)
-        return self._matrix(found, self._places(found.keys))
+        return self._matrix(found, self._known.find(found.keys))
 
     def places(self, most: int) -> tuple[NDArray[np.uint64], int]:
         """The place of each feature's field, and how many places there are, at most `most`. As the command has them."""
@@ -166,6 +189,10 @@ class FrameFeatures:
         return (np.searchsorted(ids, self.fields) % most).astype(np.uint64), min(len(ids), most)
 
     def _read(self, frame: Any) -> Found:
+        with _in_words_of_estimators():
+            return self._found(frame)
+
+    def _found(self, frame: Any) -> Found:
         _, categorical, numeric, both = self.columns
         data = Dataset(
             _selected(frame, self.names),
@@ -185,16 +212,14 @@ class FrameFeatures:
             np.concatenate([batch.fields for batch in batches]),
         )
 
-    def _places(self, keys: NDArray[np.uint64]) -> NDArray[np.intp]:
-        """The feature of each key, or -1."""
-        if not self.keys.size:
-            return np.full(len(keys), -1, np.intp)
-        at = np.searchsorted(self.keys, keys, sorter=self._order)
-        places = self._order[np.minimum(at, len(self._order) - 1)]
-        found: NDArray[np.intp] = np.where(self.keys[places] == keys, places, -1)
-        return found
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_known"}
 
-    def _matrix(self, found: Found, places: NDArray[np.intp]) -> Any:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._known = _native.KeyPlaces(self.keys)
+
+    def _matrix(self, found: Found, places: NDArray[np.int64]) -> Any:
         indptr, values, is_known = found.indptr, found.values, places >= 0
         if not is_known.all():
             indptr = np.concatenate([[0], np.cumsum(is_known)])[indptr]

@@ -44,7 +44,9 @@ class Minimizer(TableClassifier):
         if goes_on:
             frees = self.intercept_ - self._starts(len(self.intercept_))
             begin = [self._begin_from(coef, free) for coef, free in zip(self._weights(), frees)]
-        normals = self._normal if goes_on and self._normal else self._new_normal(len(begin))
+        normals = self._new_normal(len(begin))
+        if goes_on and normals is not None and self._normal is not None:
+            normals = self._normal
         X, targets = rows_of(X), targets_of(y, classes)
         wanted = np.concatenate([self._keys_of(np.arange(X.shape[1])), INTERCEPT])
         names = draw_names(len(targets))

@@ -22,8 +22,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
     """An estimator of numbers with one table."""
 
     def fit(self: _Regressor, X: Any, y: Any, sample_weight: Any = None) -> _Regressor:
-        """Learns the examples ``X`` of shape (n, n_features), a frame or a matrix, dense or sparse, with numbers ``y`` of
-        shape (n,)."""
+        """Learns the examples ``X``, a frame or a matrix (n, n_features), dense or sparse, with numbers ``y`` of shape
+        (n,)."""
         return self._fit_numbers(X, y, sample_weight, None, not (self.warm_start and hasattr(self, "intercept_")))
 
     def partial_fit(self: _Regressor, X: Any, y: Any, sample_weight: Any = None) -> _Regressor:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 __version__: str
 FIELD_FACTORS_MAX: int
+SURVEYED_EXAMPLES: int
 
 _Path = Union[str, PathLike[str]]
 _Described = tuple[str, list[float]]
@@ -178,6 +179,11 @@ class Normalization:
     def start(self) -> float: ...
     def values(self, keys: NDArray[np.uint64], given: NDArray[np.float32]) -> NDArray[np.float32]: ...
     def features(self) -> _Features: ...
+
+class KeyPlaces:
+    def __new__(cls, keys: NDArray[np.uint64]) -> KeyPlaces: ...
+    def find(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]: ...
+    def with_new(self, keys: NDArray[np.uint64]) -> tuple[KeyPlaces, NDArray[np.int64], NDArray[np.int64]]: ...
 
 class Lbfgs(TypedDict):
     l1: float

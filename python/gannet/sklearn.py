@@ -6,8 +6,8 @@
 - ``DeepFMClassifier``: a factorization machine beside a network.
 - ``LinearRegressor``: linear regression by least squares.
 
-They take DataFrames as they are, dense and sparse matrices, and sample weights. Those that learn online have ``partial_fit`` and
-``early_stopping``.
+They take DataFrames as they are, dense and sparse matrices, and sample weights. Those that learn online have
+``partial_fit`` and ``early_stopping``.
 """
 
 from ._deepfm import DeepFMClassifier

@@ -26,7 +26,7 @@ mod table;
 mod trainer;
 mod waiting;
 
-use gannet::train::limits::FIELD_FACTORS_MAX;
+use gannet::train::limits::{FIELD_FACTORS_MAX, SURVEYED_EXAMPLES};
 use gannet::train::{ColumnKeys, text_key};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -64,11 +64,12 @@ mod _native {
     #[pymodule_export]
     use crate::table::{Pull, Table};
     #[pymodule_export]
-    use crate::trainer::{Normalization, Trainer, drop_tables, train_lbfgs};
+    use crate::trainer::{KeyPlaces, Normalization, Trainer, drop_tables, train_lbfgs};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("FIELD_FACTORS_MAX", FIELD_FACTORS_MAX)?;
+        module.add("SURVEYED_EXAMPLES", SURVEYED_EXAMPLES)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -26,8 +26,9 @@ def visits(count: int, seed: int) -> tuple[Any, Any]:
     code = random.choice(["007", "012", "113"], count)
     flag = random.random(count) < 0.3
     scores = (city == "Kiel") + 0.3 * pages + 0.02 * np.nan_to_num(age) + (kind == "odd") * flag + 0.3 * np.log(money)
+    kinds = pd.Categorical(kind)
     frame = pd.DataFrame(
-        {"city": city, "kind": pd.Categorical(kind), "age": age, "pages": pages, "money": money, "code": code, "flag": flag}
+        {"city": city, "kind": kinds, "age": age, "pages": pages, "money": money, "code": code, "flag": flag}
     )
     return frame, np.asarray(scores, float) - 4.5 + random.normal(size=count)
 

@@ -66,7 +66,9 @@ def same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("estimator", [FTRLClassifier(), FMClassifier(), DeepFMClassifier(), LinearRegressor()], ids=repr)
+@pytest.mark.parametrize(
+    "estimator", [FTRLClassifier(), FMClassifier(), DeepFMClassifier(), LinearRegressor()], ids=repr
+)
 def test_it_goes_on_where_it_stopped(estimator: Any) -> None:
     rows, labels = hashed(1792, 2)
     whole = clone(estimator).fit(rows, labels)

@@ -3,12 +3,14 @@
 
 mod examples;
 mod kept_rows;
+mod key_places;
 mod lbfgs;
 mod learner;
 mod normalization;
 mod servers;
 mod stopping;
 
+pub use key_places::KeyPlaces;
 pub use lbfgs::train_lbfgs;
 pub use normalization::Normalization;
 pub use servers::drop_tables;

@@ -1,8 +1,8 @@
 //! Normalized values: they do not depend on units, one-hot data stays as it is, and reading ahead changes nothing else.
 
 use gannet_train::{
-    AgreedNormalization, Block, ColumnChoice, CsrRows, Data, INTERCEPT_KEY, InterceptStart, Normalization,
-    Normalize, NormalizedFeature, ReadError, Reader, Share, SurveyQuestions,
+    AgreedNormalization, Block, ColumnChoice, CsrRows, Data, INTERCEPT_KEY, InterceptStart, NO_FIELD,
+    Normalization, Normalize, NormalizedFeature, ReadError, Reader, Share, SurveyQuestions,
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -299,4 +299,25 @@ fn the_intercept_starts_at_the_log_odds() {
     let blocks = read(&data(&rows, normalize.clone()), 7, Share::ALL);
     assert!(blocks.iter().all(|(_, block)| block.bases.is_empty()));
     assert_eq!(normalize.known().unwrap().start(), 0.0);
+}
+
+#[test]
+fn rows_of_columns_are_read_as_those_of_a_file() {
+    let asks = SurveyQuestions { logarithms: true, start: InterceptStart::OddsOfRare };
+    let (_, file) = of_columns(1.0, asks);
+    let keys: Vec<u64> = file.keys.iter().copied().filter(|&key| key != INTERCEPT_KEY).collect();
+    let values: Vec<f32> = (0..800).flat_map(|i| [SKEWED[i % 8], (i % 100) as f32]).collect();
+    let indptr = (0..=800).map(|i| 2 * i).collect();
+    let rows = CsrRows::new(indptr, keys, values, file.labels.clone(), Vec::new()).unwrap();
+    let read_rows = |rows: CsrRows| {
+        let normalize = Normalize::by_first_examples(asks);
+        let data = Data { normalize, ..Data::rows(Arc::new(rows)) };
+        read(&data, 800, Share::ALL).swap_remove(0).1
+    };
+    let places = [0, 1].repeat(800);
+    let mut block = read_rows(rows.clone().of_columns(places.clone()).unwrap());
+    assert_eq!(std::mem::take(&mut block.fields), [NO_FIELD, 0, 1].repeat(800));
+    assert_eq!(block, file);
+    assert!(read_rows(rows.clone()).values != file.values, "without columns nothing becomes a logarithm");
+    assert!(rows.of_columns(places[1..].to_vec()).is_err(), "a field for each feature");
 }
