@@ -19,6 +19,16 @@ pub trait BlockSource: fmt::Debug + Send + Sync {
     /// # Errors
     /// The examples cannot be read, or not again.
     fn pass(&self, intercept: bool) -> Result<Box<dyn BlockPass>, ReadError>;
+
+    /// Calls `each` with the name of a column and the text of a value in it, for every column and value, so that the
+    /// features have names. A source without columns calls nothing.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn texts(&self, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), ReadError> {
+        let _ = each;
+        Ok(())
+    }
 }
 
 /// One pass over the examples of a [`BlockSource`].

@@ -53,14 +53,9 @@ impl SavedTables {
         let dim = schema.weights();
         places.iter().map(move |(&key, &place)| (key, &weights[place * dim..][..dim]))
     }
-}
 
-impl WeightTables for SavedTables {
-    fn schema(&self, table: TableIndex) -> &Schema {
-        &self.tables[table].schema
-    }
-
-    fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
+    /// As [`weights`](WeightTables::weights), for threads that share the tables.
+    pub(crate) fn read(&self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) {
         let SavedTable { schema, places, weights } = &self.tables[table];
         let dim = schema.weights();
         out.resize(keys.len() * dim, 0.0);
@@ -70,6 +65,16 @@ impl WeightTables for SavedTables {
                 None => schema.first_weights(*key, row),
             }
         }
+    }
+}
+
+impl WeightTables for SavedTables {
+    fn schema(&self, table: TableIndex) -> &Schema {
+        &self.tables[table].schema
+    }
+
+    fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
+        self.read(table, keys, out);
         Ok(())
     }
 }

@@ -4,9 +4,7 @@ use crate::read::block::Block;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{Role, unnamed};
 use crate::read::table_rows::{TableRows, TableSettings};
-#[cfg(feature = "parquet")]
-use crate::read::tables::columns::element;
-use crate::read::tables::columns::{Column, check, has_numbers};
+use crate::read::tables::columns::{Column, check, element, has_numbers};
 use crate::read::tables::known_keys::KnownKeys;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -95,17 +93,16 @@ impl BatchRows {
     ///
     /// # Errors
     /// None that the cells can cause.
-    #[cfg(feature = "parquet")]
-    pub(crate) fn texts(
+    pub fn texts(
         &self,
         batch: &RecordBatch,
         most: usize,
         each: &mut dyn FnMut(&str, &[u8], bool),
     ) -> Result<(), ReadError> {
+        let is_whole = batch.num_columns() == self.rows.roles().len();
         for (place, &at) in self.needed.iter().enumerate() {
-            let name = &self.rows.header()[at];
-            let (column, is_listed) =
-                (batch.column(place), element(batch.column(place).data_type()).is_some());
+            let (name, column) = (&self.rows.header()[at], batch.column(if is_whole { at } else { place }));
+            let is_listed = element(column.data_type()).is_some();
             Column::texts_of(column, most, &mut |text| each(name, text.unwrap_or_default(), is_listed))?;
         }
         Ok(())
