@@ -63,6 +63,10 @@ pub fn table_settings(saved: &SavedModel, label: Option<String>) -> Result<Table
     let mut data = Data { format: reading.format, ..Data::of(Vec::new()) };
     data.columns.label = label;
     saved.read_as(&mut data).map_err(|error| unusable(&error))?;
+    if data.columns.only {
+        // No column has this name. Scores need no labels, and frames spell those of files in another way.
+        data.columns.label = Some(String::new());
+    }
     let (choice, scale, labels) = (data.columns, data.scale, data.labels);
     Ok(TableSettings { choice, scale, labels, unlabelled: true, fields: data.fields })
 }

@@ -1,4 +1,4 @@
-"""`gannet.load`: a model that the command wrote says what the command says, of every kind and for every kind of data."""
+"""`gannet.load`: a model that the command wrote says what the command says, of every kind and for all kinds of data."""
 
 from __future__ import annotations
 
@@ -156,6 +156,15 @@ def test_matrices_are_libsvm(tmp_path: Path) -> None:
         model.predict(np.array([None, 1, "x"], object))
 
 
+def test_examples_of_another_shape_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.svm").write_text("3 1:1 7:1\n2 2:1 7:1\n4 1:1 8:1\n")
+    run_command(tmp_path, "train", "data.svm", "--model", "mf", "--out", "model")
+    model = gannet.load(tmp_path / "model")
+    for call in (model.predict, model.explain):
+        with pytest.raises(gannet.InputError, match="example 2 of the pass: matrix factorization needs two features"):
+            call(np.array([[0, 1, 0, 1], [0, 1, 1, 1]]))
+
+
 def test_namespaces_and_fields(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     picks = [(int(u), int(i)) for u, i in random.integers(0, 6, (200, 2))]
@@ -163,7 +172,8 @@ def test_namespaces_and_fields(tmp_path: Path) -> None:
     ffm = ["%d 0:%d:1 1:%d:1" % (u < i, u, 10 + i) for u, i in picks]
     (tmp_path / "data.vw").write_text("\n".join(vw) + "\n")
     (tmp_path / "data.ffm").write_text("\n".join(ffm) + "\n")
-    for file, flags in [("data.vw", "lr -q ui"), ("data.vw", "deepfm --factors 2 --hidden 3"), ("data.ffm", "ffm --factors 2")]:
+    cases = [("data.vw", "lr -q ui"), ("data.vw", "deepfm --factors 2 --hidden 3"), ("data.ffm", "ffm --factors 2")]
+    for file, flags in cases:
         run_command(tmp_path, "train", file, "--model", *flags.split(), "--out", "model")
         model = gannet.load(tmp_path / "model")
         assert lines_of(model, tmp_path / file) == said(tmp_path, file)
@@ -185,6 +195,9 @@ def test_labels_of_two_values(tmp_path: Path) -> None:
     assert predicted.tolist() == ["yes" if float(line) > 0.5 else "no" for line in said(tmp_path, "data.csv")]
     assert (predicted == frame["clicked"]).mean() > 0.7
     assert np.array_equal(predicted == "yes", model.decision_function(frame) > 0)
+    # Labels are not read, however a frame spells them.
+    for labels in (predicted == "yes", np.nan, 7):
+        assert model.predict(frame.assign(clicked=labels)).tolist() == predicted.tolist()
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
