@@ -181,8 +181,8 @@ impl Model {
 
     /// The weight of the intercept, for values as the data has them.
     #[getter]
-    fn intercept(&self) -> Option<f32> {
-        intercept_of(&self.saved.learned(), &self.saved.reading)
+    fn intercept(&self, py: Python<'_>) -> Option<f32> {
+        py.detach(|| intercept_of(&self.saved.learned(), &self.saved.reading))
     }
 
     /// How its training ended, if it ended early.
