@@ -24,7 +24,7 @@
 //! | [`transport`] | tcp, shared memory, RDMA |
 //! | [`security`] | tokens and TLS |
 //! | [`metrics`] | counters, for a monitoring system |
-//! | [`train`] | readers of data, models, training loops |
+//! | [`train`] | readers of data, models, training loops, saved models |
 //!
 //! The command `gannet` is a crate of its own, in cli/. ARCHITECTURE.md is the map of the source. docs/ has the
 //! promises (docs/consistency.md), the formats, and pages for users.

@@ -22,6 +22,7 @@ from ._command import command
 from ._dataset import INTERCEPT_KEY, Batch, Batches, Columns, Dataset
 from ._errors import ForkError, GannetError, InputError, MachineError, PeerError, RowsGoneError
 from ._keys import field_key, keys
+from ._model import Explanation, Model, Weight, load
 from ._native import __version__
 from ._optim import (
     Add,
@@ -53,6 +54,7 @@ __all__ = [
     "Client",
     "Columns",
     "Dataset",
+    "Explanation",
     "ForkError",
     "Ftrl",
     "GannetError",
@@ -63,6 +65,7 @@ __all__ = [
     "KeySet",
     "LocalCluster",
     "MachineError",
+    "Model",
     "Momentum",
     "Normal",
     "Optimizer",
@@ -75,12 +78,14 @@ __all__ = [
     "Table",
     "TableStats",
     "Uniform",
+    "Weight",
     "Zero",
     "__version__",
     "command",
     "connect",
     "field_key",
     "keys",
+    "load",
     "show_progress",
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Optional
 
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
@@ -73,3 +73,16 @@ class WithoutIndex:
         frame = self._frame.copy(deep=False)
         frame.index = range(len(frame))
         return frame.__arrow_c_stream__(requested_schema)
+
+
+def is_table(data: object) -> bool:
+    """Whether this gives streams of Arrow."""
+    return hasattr(data, "__arrow_c_stream__")
+
+
+def arrow_of(data: Any) -> tuple[Any, Optional[Any]]:
+    """What gives the streams of a table, and something smaller with the same columns, to look at them."""
+    if is_pandas(data):
+        # pandas makes a table of all rows for a stream, and a look needs only some.
+        return WithoutIndex(data), WithoutIndex(data.iloc[:1000])
+    return (WithoutNullType(data) if is_polars(data) else data), None

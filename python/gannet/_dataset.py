@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _native
 from ._arguments import whole
 from ._arrays import Keys
-from ._arrow import WithoutIndex, WithoutNullType, is_pandas, is_polars
+from ._arrow import arrow_of, is_table
 from ._errors import InputError
 
 INTERCEPT_KEY = 2**64 - 1
@@ -226,15 +226,12 @@ class Dataset:
             raise InputError(f"label is a {type(label).__name__}; of files and tables the name of a column is wanted")
         if paths is not None:
             self._native = _native.Dataset.of_files(paths, reading)
-        elif hasattr(data, "__arrow_c_stream__"):
+        elif is_table(data):
             if skip_bad_lines or format != "auto" or delimiter is not None or header is not True:
                 raise InputError("format, delimiter, header and skip_bad_lines are for files: leave them out")
-            # pandas makes a table of all rows for a stream, and a look needs only some.
-            table = WithoutIndex(data) if is_pandas(data) else WithoutNullType(data) if is_polars(data) else data
-            look = WithoutIndex(data.iloc[:1000]) if is_pandas(data) else None
-            self._native = _native.Dataset.of_table(table, look, _type_name(data), reading)
+            self._native = _native.Dataset.of_table(*arrow_of(data), type_name(data), reading)
         else:
-            raise TypeError(_NOT_DATA.format(_type_name(data)))
+            raise TypeError(_NOT_DATA.format(type_name(data)))
 
     @property
     def format(self) -> str:
@@ -285,7 +282,8 @@ _NOT_DATA = (
 )
 
 
-def _type_name(data: object) -> str:
+def type_name(data: object) -> str:
+    """What messages call the data."""
     kind = type(data)
     module = kind.__module__.partition(".")[0]
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"

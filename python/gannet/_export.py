@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import BinaryIO, Union
+from typing import BinaryIO, Callable, Union
 
 import numpy as np
 
@@ -23,10 +23,15 @@ def write(path: PathLike, format: str, keys: Keys, values: Rows) -> None:
     is replaced. A pipe or a device gets the bytes."""
     if format not in ("npz", "safetensors"):
         raise InputError(f"format is {format!r}; 'npz' or 'safetensors' is wanted")
+    replace(path, lambda file: _write_arrays(file, format, keys, values))
+
+
+def replace(path: PathLike, fill: Callable[[BinaryIO], object]) -> None:
+    """Writes what `fill` writes, as `write` says of files, links, pipes and devices."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         with tempfile.TemporaryFile() as whole, open(target, "wb") as special:
-            _write_arrays(whole, format, keys, values)
+            fill(whole)
             whole.seek(0)
             shutil.copyfileobj(whole, special)
         return
@@ -34,7 +39,7 @@ def write(path: PathLike, format: str, keys: Keys, values: Rows) -> None:
     # A file of the user that has this name stays: this raises FileExistsError.
     with open(new, "xb") as file:
         try:
-            _write_arrays(file, format, keys, values)
+            fill(file)
             file.flush()
             os.fsync(file.fileno())
             os.replace(new, target)

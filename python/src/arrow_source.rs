@@ -153,6 +153,17 @@ impl ArrowSource {
         &self.columns
     }
 
+    /// The column of labels, if somebody named it.
+    pub fn chosen_label(&self) -> Option<String> {
+        self.settings.choice.label.clone()
+    }
+
+    /// The same rows, read with other settings. A look at the columns is not repeated: a pass says what does not fit.
+    pub fn with(&self, py: Python<'_>, settings: TableSettings) -> ArrowSource {
+        let (name, object) = (self.name.clone(), self.object.clone_ref(py));
+        ArrowSource { name, object, settings, columns: self.columns.clone(), passes: self.passes.clone() }
+    }
+
     /// The stream of a new pass. It has the columns that were looked at.
     fn stream(&self) -> Result<RecordBatchStreamReader, ReadError> {
         let failed = |what: String| ReadError::Source { data: self.name.clone(), what };
@@ -203,6 +214,17 @@ impl BlockSource for ArrowSource {
         let rows = BatchRows::new(&self.name, &stream.schema(), &self.settings, intercept)?;
         let (name, passes) = (self.name.clone(), self.passes.clone());
         Ok(Box::new(ArrowPass { name, passes, stream: Some(stream), rows, read: 0 }))
+    }
+
+    fn texts(&self, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), ReadError> {
+        let stream = self.stream()?;
+        let rows = BatchRows::new(&self.name, &stream.schema(), &self.settings, false)?;
+        for batch in stream {
+            let failed = |error| ReadError::Source { data: self.name.clone(), what: reason(&error) };
+            let batch = batch.map_err(failed)?;
+            rows.texts(&batch, batch.num_rows(), &mut |name, text, _| each(name, text))?;
+        }
+        Ok(())
     }
 }
 

@@ -99,7 +99,7 @@ fn read(data: &Data, size: usize, epochs: u32, share: Share, queue: &Batched) ->
 }
 
 /// A warning about lines that were skipped.
-fn skipped(bad: &BadLines) -> Option<String> {
+pub fn skipped(bad: &BadLines) -> Option<String> {
     let first = bad.first.first()?;
     Some(format!("bad lines were skipped: {} in each pass; the first: {first}", bad.count))
 }

@@ -5,8 +5,8 @@ use crate::arrow_source::{ArrowSource, types_of_columns};
 use crate::batches::{Batches, Inside};
 use crate::failure::{CallFailure, Kind};
 use gannet::train::{
-    BlockSource, ColumnChoice, Columns, Crosses, CsrRows, CsvForm, Data, FieldUse, Format, Labels, ReadError,
-    Reader, Share, TableSettings, TwoLabels, files,
+    ColumnChoice, Columns, Crosses, CsrRows, CsvForm, Data, FieldUse, Format, Labels, ReadError, Reader,
+    Share, TableSettings, TwoLabels, files,
 };
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -94,7 +94,7 @@ pub fn unreadable(error: &ReadError) -> CallFailure {
 }
 
 /// The readers' messages name flags of the command. The parameters of `gannet.Dataset` have the same names.
-fn with_parameters(message: &str) -> String {
+pub fn with_parameters(message: &str) -> String {
     const FLAGS: [(&str, &str); 19] = [
         ("--label COLUMN", "label=COLUMN"),
         ("--positive ", "positive="),
@@ -126,6 +126,8 @@ type Roles = (Option<String>, Vec<String>, Vec<String>, Vec<String>);
 #[pyclass(module = "gannet._native", frozen)]
 pub struct Dataset {
     data: Data,
+    /// The rows of a table, to read them with other settings.
+    table: Option<Arc<ArrowSource>>,
     /// The format of files, or "table", or "matrix".
     #[pyo3(get)]
     format: String,
@@ -138,8 +140,20 @@ impl Dataset {
         Data { intercept, ..self.data.clone() }
     }
 
-    fn of_source(source: Arc<dyn BlockSource>, format: &str, columns: Option<Columns>) -> Dataset {
-        Dataset { data: Data::rows(source), format: format.into(), columns }
+    /// The rows of a table. `None`: the data is no table.
+    pub fn table(&self) -> Option<&Arc<ArrowSource>> {
+        self.table.as_ref()
+    }
+
+    /// Whether the data is a matrix.
+    pub fn is_matrix(&self) -> bool {
+        self.data.source.is_some() && self.table.is_none()
+    }
+
+    /// A table.
+    pub fn of_rows(source: ArrowSource) -> Dataset {
+        let (columns, source) = (Some(source.columns().clone()), Arc::new(source));
+        Dataset { data: Data::rows(source.clone()), table: Some(source), format: "table".into(), columns }
     }
 }
 
@@ -166,7 +180,7 @@ impl Dataset {
         let (found, data) = found.map_err(|error| unreadable(&error))?;
         // Pipes are not looked at.
         let format = found.as_ref().map_or(reading.format, |found| found.format.to_owned());
-        Ok(Dataset { data, format, columns: found.and_then(|found| found.columns) })
+        Ok(Dataset { data, table: None, format, columns: found.and_then(|found| found.columns) })
     }
 
     /// A compressed sparse matrix: example `i` has the features `indptr[i]..indptr[i + 1]`.
@@ -182,7 +196,7 @@ impl Dataset {
         let (values, labels) = (values.as_slice()?.to_vec(), labels.as_slice()?.to_vec());
         let rows = CsrRows::new(indptr, keys, values, labels, importances.as_slice()?.to_vec());
         let rows = rows.map_err(CallFailure::input)?.named("the matrix");
-        Ok(Dataset::of_source(Arc::new(rows), "matrix", None))
+        Ok(Dataset { data: Data::rows(Arc::new(rows)), table: None, format: "matrix".into(), columns: None })
     }
 
     /// An object with `__arrow_c_stream__`. `look` has the same columns and fewer rows. `name` is for messages.
@@ -196,9 +210,7 @@ impl Dataset {
     ) -> PyResult<Dataset> {
         let _inside = Inside::enter_or_refuse()?;
         let source = ArrowSource::new(py, object, look, name, reading.table()?)?;
-        let source = source.map_err(|error| unreadable(&error))?;
-        let columns = source.columns().clone();
-        Ok(Dataset::of_source(Arc::new(source), "table", Some(columns)))
+        Ok(Dataset::of_rows(source.map_err(|error| unreadable(&error))?))
     }
 
     /// The columns of an object with `__arrow_c_stream__` that have numbers, and those that have numbers and

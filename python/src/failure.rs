@@ -67,6 +67,11 @@ impl CallFailure {
         CallFailure::new(Kind::Machine, text)
     }
 
+    /// Which exception it becomes.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// The message.
     pub fn message(&self) -> &str {
         &self.message

@@ -6,7 +6,8 @@
 //! (table.rs). A numpy array can also show the rows of a pull where they are (rows.rs).
 //!
 //! A data set (dataset.rs) is what the readers of the train crate read: files, a matrix, or the record batches of a
-//! Python object (arrow_source.rs). A thread reads its batches ahead (batches.rs).
+//! Python object (arrow_source.rs). A thread reads its batches ahead (batches.rs). A saved model (model.rs) scores such
+//! data, read as its own was (model_data.rs).
 #![deny(unsafe_code)]
 
 mod ahead;
@@ -19,6 +20,8 @@ mod dataset;
 mod failure;
 mod keyset;
 mod lent;
+mod model;
+mod model_data;
 mod owner;
 mod rows;
 mod schema;
@@ -59,6 +62,8 @@ mod _native {
     use crate::dataset::Dataset;
     #[pymodule_export]
     use crate::keyset::KeySet;
+    #[pymodule_export]
+    use crate::model::Model;
     #[pymodule_export]
     use crate::owner::wait_for_pushes;
     #[pymodule_export]

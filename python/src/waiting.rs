@@ -3,7 +3,9 @@
 use crate::failure::{CallFailure, Kind};
 use pyo3::prelude::*;
 use std::process;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long a wait lasts before it looks for signals.
@@ -54,6 +56,29 @@ fn wait_in_slices<T: Send>(
             return Ok(None);
         }
     }
+}
+
+/// Runs `work` on a thread of this name, and waits for it. Ctrl-C sets the flag that `work` gets, and then waits for
+/// the end of the work with `joins`. Without it the work must need no Python, because it may outlive the call.
+pub fn on_thread<T: Send + 'static>(
+    py: Python<'_>,
+    (name, joins): (&str, bool),
+    work: impl FnOnce(Arc<AtomicBool>) -> Result<T, CallFailure> + Send + 'static,
+) -> PyResult<T> {
+    let (stop, (send, answer)) = (Arc::new(AtomicBool::new(false)), channel());
+    let watched = stop.clone();
+    let run = move || drop(send.send(work(watched)));
+    let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+    let failed = |error| CallFailure::new(Kind::Machine, format!("no thread {name}: {error}"));
+    let thread = thread.map_err(failed)?;
+    let result = wait_in_slices(py, answer, None, || Ok(()));
+    stop.store(true, Relaxed);
+    if joins {
+        py.detach(|| drop(thread.join()));
+    }
+    let lost =
+        || CallFailure::new(Kind::Machine, "the call ended by an internal error (standard error has it)");
+    result?.ok_or_else(|| lost().into())
 }
 
 /// The process that made an object. Its connections and threads are not those of a forked process.

@@ -107,6 +107,8 @@ def test_onnxruntime_says_what_predict_says(
     columns = ["--ignore", ",".join(others), "--label", label, "--numeric", ",".join(NUMERIC)]
     run("train", table, "--model", kind, "--out", model, *columns, *flags)
     run("export", model, file)
+    gannet.load(model).to_onnx(tmp_path / "python.onnx")
+    assert (tmp_path / "python.onnx").read_bytes() == file.read_bytes()
     onnx.checker.check_model(str(file), full_check=True)
     scaled = "--scale" in flags
     inputs = examples(table, label, tuple(flags[i + 1] for i, flag in enumerate(flags) if flag == "--cross"))

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::flags::InputArgs;
 use crate::input;
 use gannet::optim::in_words;
-use gannet::train::saved::DataReading;
+use gannet::train::saved::{DataReading, SavedModel};
 use gannet::train::{ColumnChoice, Data, Format, Labels};
 use std::path::Path;
 
@@ -12,12 +12,8 @@ use std::path::Path;
 ///
 /// # Errors
 /// A flag contradicts the model, or the data has another format.
-pub fn read_as(
-    reading: &DataReading,
-    data: &mut Data,
-    folder: &Path,
-    input: &InputArgs,
-) -> Result<(), Failure> {
+pub fn read_as(saved: &SavedModel, data: &mut Data, folder: &Path, input: &InputArgs) -> Result<(), Failure> {
+    let reading = &saved.reading;
     let model = folder.display().to_string();
     let was = |what: &str| {
         Err(Failure::input(format!("the model in {model} was trained on {what}; leave the flag out")))
@@ -32,7 +28,7 @@ pub fn read_as(
         return was("other crosses (--cross, --quadratic, --cubic)");
     }
     same_columns(reading, data, input, &model)?;
-    reading.read_as(data, folder)?;
+    saved.read_as(data)?;
     same_positive(reading, input, &format!("the model in {model}"))
 }
 

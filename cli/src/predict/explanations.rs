@@ -3,18 +3,17 @@
 use crate::failure::Failure;
 use crate::predict::output::{Ended, write as write_out};
 use crate::report::warnings::warn_of_bad_lines;
-use gannet::train::models::{Explained, Forecast, explain};
-use gannet::train::saved::Scorer;
+use gannet::train::models::{Explained, Forecast};
+use gannet::train::saved::SavedModel;
 use gannet::train::{Data, FeatureNames};
 use serde_json::{Map, Value, json};
 use std::io;
 
 /// Prints an object for each example: its prediction, its margin, and the contributions that add up to that.
-pub fn print_explanations(data: &Data, scorer: Scorer) -> Result<(), Failure> {
-    let (mut model, mut tables) = scorer.into_tables();
+pub fn print_explanations(data: &Data, model: &SavedModel) -> Result<(), Failure> {
     let names = FeatureNames::of(data, &|_| true).map_err(|e| Failure::input(e.to_string()))?;
     let mut out = io::stdout().lock();
-    let explained = explain(data, &mut *model, &mut tables, |explained| -> Result<(), Ended> {
+    let explained = model.explain(data, |explained| -> Result<(), Ended> {
         let mut line = object(&explained, &names).to_string();
         line.push('\n');
         write_out(&mut out, &line)

@@ -6,7 +6,7 @@ use crate::report::measures::put_quality;
 use crate::report::numbers::Numbers;
 use crate::report::warnings::warn_of_bad_lines;
 use gannet::train::models::Measured;
-use gannet::train::{BadLines, ReadError, TrainError};
+use gannet::train::{BadLines, TrainError};
 use std::io::{self, Write};
 
 /// Why a prediction ended early.
@@ -17,12 +17,6 @@ pub enum Ended {
     Closed,
     /// The system cannot write the predictions.
     Write(io::Error),
-}
-
-impl From<ReadError> for Ended {
-    fn from(error: ReadError) -> Ended {
-        Ended::Failed(error.into())
-    }
 }
 
 impl From<TrainError> for Ended {

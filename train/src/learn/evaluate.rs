@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::backend::weights::Weights;
 use crate::batch::{Batch, Batcher};
-use crate::learn::metrics::{Metrics, Quality, sigmoid};
+use crate::learn::metrics::{Metrics, Quality};
 use crate::learn::report::TrainError;
 use crate::limits::SCORE_BATCH;
 use crate::read::block::Block;
@@ -65,31 +65,32 @@ pub struct Predicted {
     pub bad_lines: BadLines,
 }
 
-/// Scores every example of `data` with a model's weights. It calls `out` with the probabilities (of label 1) in the
-/// file's order, a slice at a time. An error of `out` ends the prediction.
+/// Scores every example of `data` with a model's weights. It calls `out` with the margins in the file's order, a slice
+/// at a time: [`sigmoid`](crate::sigmoid) makes probabilities of label 1 of them. An error of `out` ends the
+/// prediction.
 ///
 /// # Errors
 /// The data cannot be read, or `out` fails.
-pub fn predict<E: From<ReadError>>(
+pub fn predict<E: From<TrainError>>(
     data: &Data,
     weights: &Weights,
     mut out: impl FnMut(&[f32]) -> Result<(), E>,
 ) -> Result<Predicted, E> {
-    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL)?;
-    let (mut block, mut scores, mut metrics, mut examples) =
+    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(TrainError::from)?;
+    let (mut block, mut margins, mut metrics, mut examples) =
         (Block::default(), Vec::new(), Metrics::exact(), 0);
-    while reader.next(&mut block)? {
-        scores.clear();
+    while reader.next(&mut block).map_err(TrainError::from)? {
+        margins.clear();
         for i in 0..block.len() {
             let range = block.range(i);
             let features = block.keys[range.clone()].iter().zip(&block.values[range]);
             let sum: f32 = features.map(|(&key, value)| weights.get(key) * value).sum();
             let margin = sum + block.base(i);
             metrics.add_scored(&block, i, margin);
-            scores.push(sigmoid(margin));
+            margins.push(margin);
         }
-        examples += scores.len() as u64;
-        out(&scores)?;
+        examples += margins.len() as u64;
+        out(&margins)?;
     }
     let columns = reader.columns().cloned();
     Ok(Predicted { examples, quality: metrics.quality(), columns, bad_lines: reader.bad_lines().clone() })

@@ -146,6 +146,17 @@ impl Objective {
     pub fn number(self, output: f32) -> f32 {
         if let Objective::Number(loss) = self { loss.prediction(output) } else { output }
     }
+
+    /// Makes predictions of the outputs of an example: the probability of label 1, that of each class, or the number. A
+    /// margin of the hinge loss stays.
+    pub fn predict(self, outputs: &mut [f32]) {
+        match self {
+            Objective::Click => outputs[0] = sigmoid(outputs[0]),
+            Objective::Separation => {}
+            Objective::Number(_) => outputs[0] = self.number(outputs[0]),
+            Objective::Class(_) => drop(softmax(outputs)),
+        }
+    }
 }
 
 /// Turns logits into probabilities. Returns the highest logit, and the sum of the exponentials of the distances from

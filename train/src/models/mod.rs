@@ -1,7 +1,7 @@
 //! Models other than logistic regression, each in a small file. A model works on [`Tables`](crate::Tables). Its
 //! forward pass computes an example's outputs from its rows, and its backward pass computes the rows' gradients from
 //! the errors of the outputs. `batch_learner` runs both over a batch, in registers. [`fit`](fn@fit) trains models;
-//! [`score`](fn@score) and [`forecast`] score with them. [`Lda`] learns no gradients and has its own loop.
+//! [`score`](fn@score) and [`outputs`] score with them. [`Lda`] learns no gradients and has its own loop.
 
 mod batch_learner;
 mod contributions;
@@ -32,7 +32,7 @@ pub use lda::{Lda, Sampled, Sampling, Topics};
 pub use linear::Linear;
 pub use mf::Factorization;
 pub use rows::BatchRows;
-pub use score::{Explained, Forecast, explain, forecast, score};
+pub use score::{Explained, Forecast, explain, outputs, score};
 pub use side_by_side::{SideBySide, TrialResult};
 pub use softmax::Softmax;
 

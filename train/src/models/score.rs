@@ -6,8 +6,7 @@ use crate::backend::error::BackendError;
 use crate::backend::tables::WeightTables;
 use crate::batch::{Batch, Batcher};
 use crate::learn::evaluate::or_nothing;
-use crate::learn::measures::{highest, softmax};
-use crate::learn::metrics::sigmoid;
+use crate::learn::measures::highest;
 use crate::learn::report::TrainError;
 use crate::limits::SCORE_BATCH;
 use crate::read::data::{Data, Share};
@@ -42,10 +41,10 @@ pub struct Explained<'a> {
 /// Explains every example of `data` in order.
 ///
 /// # Errors
-/// As for [`forecast`].
+/// As for [`outputs`].
 ///
 /// # Panics
-/// As [`forecast`].
+/// As [`outputs`].
 pub fn explain<T: WeightTables, E: From<TrainError>>(
     data: &Data,
     model: &mut dyn Model,
@@ -57,9 +56,11 @@ pub fn explain<T: WeightTables, E: From<TrainError>>(
     let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(read)?;
     let mut batcher = Batcher::new(model.sparse().shards, 0);
     let (mut batch, mut rows) = (Batch::default(), rows_to_score(model, tables).map_err(TrainError::from)?);
+    let mut examples = 0;
     while reader.next(&mut batch.block).map_err(read)? {
         batcher.complete(&mut batch);
         rows[0].pull(tables, &batch.keys).map_err(TrainError::from)?;
+        check(model, &batch, &mut examples)?;
         let mut forecasts = Vec::new();
         model.score(&batch, &mut rows, &mut |_, outputs| forecasts.push(Forecast::of(task, outputs)));
         for (i, forecast) in forecasts.into_iter().enumerate() {
@@ -69,6 +70,16 @@ pub fn explain<T: WeightTables, E: From<TrainError>>(
         }
     }
     Ok(reader.bad_lines().clone())
+}
+
+/// Checks the shape of a batch's examples. `examples`: how many were checked before it.
+fn check(model: &dyn Model, batch: &Batch, examples: &mut u64) -> Result<(), TrainError> {
+    for i in 0..batch.block.len() {
+        *examples += 1;
+        let checked = model.check(Example::of(batch, i));
+        checked.map_err(|what| TrainError::Example { number: *examples, what })?;
+    }
+    Ok(())
 }
 
 /// The rows of a model's tables, with those of all examples pulled.
@@ -83,16 +94,15 @@ fn rows_to_score<T: WeightTables>(model: &dyn Model, tables: &mut T) -> Result<V
 }
 
 impl Forecast {
-    fn of(task: Objective, outputs: &mut [f32]) -> Forecast {
+    /// What the outputs of an example say. They become predictions, as [`Objective::predict`] makes them.
+    pub fn of(task: Objective, outputs: &mut [f32]) -> Forecast {
+        let class = highest(outputs);
+        task.predict(outputs);
         match task {
-            Objective::Click => Forecast::Probability(sigmoid(outputs[0])),
+            Objective::Click => Forecast::Probability(outputs[0]),
             Objective::Separation => Forecast::Margin(outputs[0]),
-            Objective::Number(_) => Forecast::Number(task.number(outputs[0])),
-            Objective::Class(_) => {
-                let class = highest(outputs);
-                softmax(outputs);
-                Forecast::Class(class, outputs[class])
-            }
+            Objective::Number(_) => Forecast::Number(outputs[0]),
+            Objective::Class(_) => Forecast::Class(class, outputs[class]),
         }
     }
 }
@@ -107,24 +117,24 @@ pub fn score<T: WeightTables>(
     model: &mut dyn Model,
     tables: &mut T,
 ) -> Result<Option<Measured>, TrainError> {
-    let scored = forecast(data, model, tables, |_| Ok::<_, TrainError>(()));
+    let scored = outputs(data, model, tables, |_| Ok::<_, TrainError>(()));
     or_nothing(scored.map(|(_, measured, _)| measured))
 }
 
-/// Predicts every example of `data`. Returns the number of examples, the quality where there are labels, and the bad
-/// lines that were skipped. It calls `out` with the predictions in the files' order, some at a time. An error of
-/// `out` ends the prediction.
+/// Scores every example of `data`. Returns the number of examples, the quality where there are labels, and the bad
+/// lines that were skipped. It calls `out` with the outputs of examples in the files' order, those of some examples at
+/// a time: [`Objective::outputs`] of each. An error of `out` ends the scoring.
 ///
 /// # Errors
 /// As for [`score`], or `out` fails.
 ///
 /// # Panics
 /// When the model's tables are not the first of `tables`.
-pub fn forecast<T: WeightTables, E: From<TrainError>>(
+pub fn outputs<T: WeightTables, E: From<TrainError>>(
     data: &Data,
     model: &mut dyn Model,
     tables: &mut T,
-    mut out: impl FnMut(&[Forecast]) -> Result<(), E>,
+    mut out: impl FnMut(&[f32]) -> Result<(), E>,
 ) -> Result<(u64, Option<Measured>, BadLines), E> {
     let read = TrainError::from;
     let task = model.task();
@@ -132,21 +142,17 @@ pub fn forecast<T: WeightTables, E: From<TrainError>>(
     let mut batcher = Batcher::new(model.sparse().shards, 0);
     let (mut batch, mut measures) = (Batch::default(), Measures::new(task, true));
     let mut rows = rows_to_score(model, tables).map_err(TrainError::from)?;
-    let (mut forecasts, mut examples) = (Vec::new(), 0);
+    let (mut all, mut examples) = (Vec::new(), 0);
     while reader.next(&mut batch.block).map_err(read)? {
         batcher.complete(&mut batch);
         rows[0].pull(tables, &batch.keys).map_err(TrainError::from)?;
-        for i in 0..batch.block.len() {
-            examples += 1;
-            let checked = model.check(Example::of(&batch, i));
-            checked.map_err(|what| TrainError::Example { number: examples, what })?;
-        }
-        forecasts.clear();
+        check(model, &batch, &mut examples)?;
+        all.clear();
         model.score(&batch, &mut rows, &mut |i, outputs| {
             measures.add_scored(&batch.block, i, outputs);
-            forecasts.push(Forecast::of(task, outputs));
+            all.extend_from_slice(outputs);
         });
-        out(&forecasts)?;
+        out(&all)?;
     }
     Ok((examples, measures.measured(), reader.bad_lines().clone()))
 }

@@ -10,7 +10,6 @@ mod messages;
 mod scores;
 mod values;
 
-use crate::backend::tables::SavedTables;
 use crate::learn::measures::Objective;
 use crate::read::block::INTERCEPT_KEY;
 use crate::read::fields::field_places::FieldPlaces;
@@ -55,16 +54,18 @@ pub struct OnnxSource<'a> {
     pub kind: &'a str,
     /// What its output is.
     pub task: Objective,
-    /// The units of each layer of its network.
-    pub units: Vec<u64>,
+    /// The keys of its features, with that of the intercept, and the weights of each.
+    pub rows: Vec<(u64, Vec<f32>)>,
+    /// Weights of a row.
+    pub width: usize,
+    /// The layers of its network: for each unit the weights, and the bias behind them.
+    pub layers: Vec<Vec<Vec<f32>>>,
     /// The fields for which it has vectors.
     pub fields: Option<&'a FieldPlaces>,
     /// What the values of its features become.
     pub normalization: Option<&'a Normalization>,
     /// Whether the data says a part of each example's margin (`--offset`).
     pub offset: bool,
-    /// Its tables: that of the features first, then the layers.
-    pub tables: &'a SavedTables,
     /// What the file says about the model.
     pub notes: Vec<(String, String)>,
 }
@@ -80,11 +81,9 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(tables: &SavedTables) -> Rows {
-        let mut all: Vec<(u64, Vec<f32>)> = tables.rows(0).map(|(key, row)| (key, row.to_vec())).collect();
+    fn of(mut all: Vec<(u64, Vec<f32>)>, width: usize) -> Rows {
         all.sort_unstable_by_key(|(key, _)| *key);
         let intercept = all.iter().position(|(key, _)| *key == INTERCEPT_KEY).map(|at| all.remove(at).1);
-        let width = tables.width(0);
         let (keys, weights) = all.into_iter().unzip();
         Rows { keys, weights, intercept, width }
     }
@@ -121,16 +120,16 @@ struct Features {
 ///
 /// # Errors
 /// The model is too large, or of a kind that has no graph.
-pub fn onnx(source: &OnnxSource<'_>) -> Result<Vec<u8>, OnnxError> {
-    let rows = Rows::of(source.tables);
+pub fn onnx(mut source: OnnxSource<'_>) -> Result<Vec<u8>, OnnxError> {
+    let rows = Rows::of(std::mem::take(&mut source.rows), source.width);
     // A key has at most ten bytes, the number of a row five, and normalization takes 13.
     let bytes = (rows.keys.len() + 1) * (10 + 5 + 13 + rows.width * 4);
     if bytes > BYTES_MAX {
         return Err(OnnxError::TooLarge { bytes });
     }
     let mut graph = Graph::default();
-    let features = inputs(&mut graph, source, &rows);
-    scores::outputs(&mut graph, source, &rows, &features)?;
+    let features = inputs(&mut graph, &source, &rows);
+    scores::outputs(&mut graph, &source, &rows, &features)?;
     let operators = |domain: &str, version| OperatorSetIdProto { domain: domain.to_owned(), version };
     let note =
         |(key, value): &(String, String)| StringStringEntryProto { key: key.clone(), value: value.clone() };

@@ -3,7 +3,6 @@
 use super::graph::{Attribute, Dim, Graph, Value};
 use super::messages::{FLOAT, INT64};
 use super::{EXAMPLES, Features, OnnxError, OnnxSource, Rows};
-use crate::backend::tables::SavedTables;
 use crate::learn::measures::{NumberLoss, Objective};
 
 /// Adds the nodes of a model, and its outputs.
@@ -154,12 +153,12 @@ fn pooled(graph: &mut Graph, factors: usize, rows: &Rows, features: &Features) -
 /// The output of the layers: (examples,).
 fn network(graph: &mut Graph, source: &OnnxSource<'_>, input: Value) -> Value {
     let mut value = input;
-    for (number, &units) in (1..).zip(&source.units) {
-        let (weights, biases, dims) = layer(source.tables, number, units);
+    for (number, units) in (1..).zip(&source.layers) {
+        let (weights, biases, dims) = layer(units);
         let (weights, biases) = (graph.floats(&dims, &weights), graph.floats(&[dims[0]], &biases));
         let settings = vec![Attribute::Int("transB", 1)];
         value = graph.node_with("Gemm", &[&value, &weights, &biases], settings);
-        if number < source.units.len() {
+        if number < source.layers.len() {
             value = graph.node("Relu", &[&value]);
         }
     }
@@ -167,15 +166,10 @@ fn network(graph: &mut Graph, source: &OnnxSource<'_>, input: Value) -> Value {
 }
 
 /// The weights of a layer (units x inputs), its biases, and its units and inputs.
-fn layer(tables: &SavedTables, number: usize, units: u64) -> (Vec<f32>, Vec<f32>, [usize; 2]) {
-    let inputs = tables.width(number) - 1;
-    let (mut weights, mut biases) = (Vec::new(), Vec::new());
-    for unit in 0..units {
-        let row = tables.row(number, unit);
-        weights.extend_from_slice(&row[..inputs]);
-        biases.push(row[inputs]);
-    }
-    (weights, biases, [units as usize, inputs])
+fn layer(units: &[Vec<f32>]) -> (Vec<f32>, Vec<f32>, [usize; 2]) {
+    let inputs = units.first().map_or(0, |unit| unit.len() - 1);
+    let weights = units.iter().flat_map(|unit| unit[..inputs].iter().copied()).collect();
+    (weights, units.iter().map(|unit| unit[inputs]).collect(), [units.len(), inputs])
 }
 
 fn classes_of(graph: &mut Graph, (rows, features): (&Rows, &Features), classes: usize, start: f32) {

@@ -25,6 +25,16 @@ pub trait BlockSource: fmt::Debug + Send + Sync {
     fn has_columns(&self) -> bool {
         false
     }
+
+    /// Calls `each` with the name of a column and the text of a value in it, for every column and value, so that the
+    /// features have names. A source without columns calls nothing.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn texts(&self, each: &mut dyn FnMut(&str, &[u8])) -> Result<(), ReadError> {
+        let _ = each;
+        Ok(())
+    }
 }
 
 /// One pass over the examples of a [`BlockSource`].

@@ -34,7 +34,8 @@ pub struct FeatureNames<'w> {
 }
 
 impl FeatureNames<'_> {
-    /// The names of the wanted features that occur in this data. `is_wanted` is asked for each key.
+    /// The names of the wanted features that occur in this data. `is_wanted` is asked for each key. A source must say
+    /// the fields of features and leave crosses out: those of the data are named.
     ///
     /// # Errors
     /// The data cannot be read, or only once.
@@ -64,6 +65,11 @@ impl FeatureNames<'_> {
         let mut names = FeatureNames::none(most, is_wanted);
         // Crosses are named later, and cost time here.
         let plain = Data { fields: FieldUse::default(), ..data.clone() };
+        if let Some(source) = &data.source {
+            source.texts(&mut |name, text| names.add_text(name, text))?;
+            names.add_crosses(data)?;
+            return Ok(names);
+        }
         #[cfg(feature = "parquet")]
         if table_blocks::is_of(data) {
             table_blocks::texts(&plain, u64::MAX, |name, text, _| names.add_text(name, text))?;

@@ -4,6 +4,7 @@
 mod error;
 mod folder;
 mod kinds;
+mod learned;
 mod loss;
 mod lr;
 mod model;
@@ -15,9 +16,10 @@ mod shape;
 pub use error::SavedModelError;
 pub use folder::{folder_of_save, table_folder};
 pub use kinds::{build, schemas_of};
+pub use learned::LearnedFeature;
 pub use loss::LossName;
 pub use lr::{must_be_lr, weight_of};
-pub use model::{SavedModel, Scorer, load_model};
+pub use model::{SavedModel, intercept_of, load_model};
 pub use notes::{
     CROSSES, FIELDS, INTERCEPT, LETTER_CROSSES, NAMES, NORMALIZE, NORMALIZED_FEATURES, SCALE, ended,
     fields_of_note, normalization, note_of_fields,

@@ -10,7 +10,7 @@ use crate::read::formats::columns::{ColumnChoice, Columns};
 use crate::read::formats::criteo::Counts;
 use crate::read::formats::labels::{Labels, TwoLabels};
 use crate::read::formats::scale::{Scale, ScaleKind};
-use crate::read::normalization::Normalize;
+use crate::read::normalization::{Normalization, Normalize};
 use crate::read::reader::Reader;
 use gannet_core::Checkpoint;
 use std::path::Path;
@@ -95,6 +95,12 @@ impl DataReading {
             Format::Parquet => "parquet",
             Format::Arrow => "arrow",
         }
+    }
+
+    /// The normalization of values as the data has them. `None`: there is none, or the values are scaled before.
+    pub fn normalization_of_data(&self) -> Option<&Normalization> {
+        let is_scaled = self.columns.as_ref().is_some_and(|columns| columns.scale.kind != ScaleKind::None);
+        self.normalize.known().filter(|_| !is_scaled)
     }
 
     /// Makes `data` be read as the data of the model in this folder was. A column of labels that the data names stays.

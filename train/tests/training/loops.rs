@@ -179,7 +179,7 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
     let mut scores = Vec::new();
     let predicted = predict(&Data::new(&test), &weights, |p| {
         scores.extend_from_slice(p);
-        Ok::<(), ReadError>(())
+        Ok::<(), TrainError>(())
     })
     .unwrap();
     assert_eq!((predicted.examples, scores.len()), (2_000, 2_000));

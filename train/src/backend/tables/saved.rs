@@ -18,16 +18,6 @@ struct SavedTable {
     weights: Vec<f32>,
 }
 
-impl SavedTable {
-    #[inline(always)]
-    fn put_weights(&self, key: u64, row: &mut [f32]) {
-        match self.places.get(&key) {
-            Some(&place) => row.copy_from_slice(&self.weights[place * row.len()..][..row.len()]),
-            None => self.schema.first_weights(key, row),
-        }
-    }
-}
-
 impl SavedTables {
     /// Adds a table without rows.
     pub fn add(&mut self, schema: &Schema) -> TableIndex {
@@ -54,24 +44,6 @@ impl SavedTables {
 }
 
 impl SavedTables {
-    /// The weights in a row of a table.
-    ///
-    /// # Panics
-    /// When there is no such table.
-    pub fn width(&self, table: TableIndex) -> usize {
-        self.tables[table].schema.weights()
-    }
-
-    /// The weights of a key; without a row those that a new row has.
-    ///
-    /// # Panics
-    /// When there is no such table.
-    pub fn row(&self, table: TableIndex, key: u64) -> Vec<f32> {
-        let mut row = vec![0.0; self.width(table)];
-        self.tables[table].put_weights(key, &mut row);
-        row
-    }
-
     /// The rows of a table: keys, and the weights of all segments.
     ///
     /// # Panics
@@ -81,6 +53,19 @@ impl SavedTables {
         let dim = schema.weights();
         places.iter().map(move |(&key, &place)| (key, &weights[place * dim..][..dim]))
     }
+
+    /// As [`weights`](WeightTables::weights), for threads that share the tables.
+    pub(crate) fn read(&self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) {
+        let SavedTable { schema, places, weights } = &self.tables[table];
+        let dim = schema.weights();
+        out.resize(keys.len() * dim, 0.0);
+        for (key, row) in keys.iter().zip(out.chunks_exact_mut(dim)) {
+            match places.get(key) {
+                Some(&place) => row.copy_from_slice(&weights[place * dim..][..dim]),
+                None => schema.first_weights(*key, row),
+            }
+        }
+    }
 }
 
 impl WeightTables for SavedTables {
@@ -89,11 +74,7 @@ impl WeightTables for SavedTables {
     }
 
     fn weights(&mut self, table: TableIndex, keys: &[u64], out: &mut Vec<f32>) -> Result<(), BackendError> {
-        let dim = self.width(table);
-        out.resize(keys.len() * dim, 0.0);
-        for (&key, row) in keys.iter().zip(out.chunks_exact_mut(dim)) {
-            self.tables[table].put_weights(key, row);
-        }
+        self.read(table, keys, out);
         Ok(())
     }
 }

@@ -122,7 +122,6 @@ impl Column {
     }
 
     /// Calls `each` with the text of each of the first values of a column, or with those of lists. `None`: it is null.
-    #[cfg(feature = "parquet")]
     pub(crate) fn texts_of(
         array: &ArrayRef,
         most: usize,

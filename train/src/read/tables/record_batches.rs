@@ -4,9 +4,7 @@ use crate::read::block::Block;
 use crate::read::error::ReadError;
 use crate::read::formats::columns::{Role, unnamed};
 use crate::read::table_rows::{TableRows, TableSettings};
-#[cfg(feature = "parquet")]
-use crate::read::tables::columns::element;
-use crate::read::tables::columns::{Column, check, has_numbers};
+use crate::read::tables::columns::{Column, check, element, has_numbers};
 use crate::read::tables::known_keys::KnownKeys;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -95,8 +93,7 @@ impl BatchRows {
     ///
     /// # Errors
     /// None that the cells can cause.
-    #[cfg(feature = "parquet")]
-    pub(crate) fn texts(
+    pub fn texts(
         &self,
         batch: &RecordBatch,
         most: usize,
