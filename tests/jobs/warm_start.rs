@@ -177,12 +177,15 @@ fn workers_go_on_from_a_model_as_from_their_own_rows() {
         ("--l1 0.1", &svm),
         ("--model fm --factors 4", &csv),
         ("--model softmax --classes 2 --optimizer adagrad", &svm),
+        ("--scale standard", &csv),
         ("--model deepfm --factors 4 --hidden 8", &csv),
     ] {
         let [model, want, got] = ["model", "want", "got"].map(|name| place.at(name));
         let own = serve(2, false, "");
         job(&own.hosts, 2, &format!("{first} {flags} {ALIKE} --out {}", model.display()));
         job(&own.hosts, 2, &format!("{second} {flags} {ALIKE} --continue --out {}", want.display()));
+        // The model says it.
+        let flags = flags.replace("--scale standard", "");
         let line = format!("{second} {flags} {ALIKE} --warm-start {}", model.display());
         for (servers, turned) in [(1, false), (2, true), (3, false)] {
             let cluster = serve(servers, turned, "");
