@@ -18,6 +18,9 @@ const ALWAYS: [&str; 3] = ["gannet::notice=info", "gannet::progress=info", "gann
 
 static JSON: AtomicBool = AtomicBool::new(false);
 
+/// Whether [`notice`] writes nothing.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
 /// Sets up the logs.
 ///
 /// # Errors
@@ -63,8 +66,19 @@ pub fn is_json() -> bool {
     JSON.load(Relaxed)
 }
 
+/// Runs what another process will do again, and say then: its lines are not written.
+pub fn without_notices<T>(work: impl FnOnce() -> T) -> T {
+    QUIET.store(true, Relaxed);
+    let done = work();
+    QUIET.store(false, Relaxed);
+    done
+}
+
 /// Writes a line to standard error at every log level. A closed standard error is ignored, so this does not panic.
 pub fn notice(line: fmt::Arguments<'_>) {
+    if QUIET.load(Relaxed) {
+        return;
+    }
     if is_json() {
         let line = line.to_string();
         tracing::warn!(target: "gannet::notice", "{}", line.trim_start_matches("gannet: ").trim());

@@ -11,6 +11,7 @@ mod incarnations;
 mod job;
 mod kept_runs;
 mod launch;
+mod launch_checks;
 mod launch_hosts;
 mod names;
 mod normalize;

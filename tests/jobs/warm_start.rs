@@ -177,12 +177,15 @@ fn workers_go_on_from_a_model_as_from_their_own_rows() {
         ("--l1 0.1", &svm),
         ("--model fm --factors 4", &csv),
         ("--model softmax --classes 2 --optimizer adagrad", &svm),
+        ("--scale standard", &csv),
         ("--model deepfm --factors 4 --hidden 8", &csv),
     ] {
         let [model, want, got] = ["model", "want", "got"].map(|name| place.at(name));
         let own = serve(2, false, "");
         job(&own.hosts, 2, &format!("{first} {flags} {ALIKE} --out {}", model.display()));
         job(&own.hosts, 2, &format!("{second} {flags} {ALIKE} --continue --out {}", want.display()));
+        // The model says it.
+        let flags = flags.replace("--scale standard", "");
         let line = format!("{second} {flags} {ALIKE} --warm-start {}", model.display());
         for (servers, turned) in [(1, false), (2, true), (3, false)] {
             let cluster = serve(servers, turned, "");
@@ -386,6 +389,52 @@ fn a_run_that_goes_on_keeps_its_rows() {
         refused.err.contains("did not begin from a model") && refused.err.contains("--fresh"),
         "{refused:?}"
     );
+}
+
+/// The servers of a job are lost. Others take the rows from its checkpoint, which says that the model is in them.
+#[test]
+fn a_checkpoint_knows_that_the_rows_of_the_model_are_in_it() {
+    let place = Place::new();
+    let [first, second] = &place.clicks(1_024);
+    for flags in ["", "--model deepfm --factors 4 --hidden 8"] {
+        let [model, saved, want, got] = ["model", "saved", "want", "got"].map(|name| place.at(name));
+        ok(&format!("train {first} {flags} --out {}", model.display()));
+        let line = |data: &str, out: &Path| {
+            format!("{data} {flags} {ALIKE} --warm-start {} --out {}", model.display(), out.display())
+        };
+        let keeps = format!("--checkpoint {}", saved.display());
+        let own = serve(2, false, &keeps);
+        job(&own.hosts, 2, &format!("{} {keeps}", line(second, &got)));
+        let hosts = [free_addr(), free_addr(), free_addr()].join(",");
+        let start = |index: usize| {
+            let of_job = format!("--ps-hosts {hosts} --worker-hosts w:0,w:1 {keeps}");
+            Served::start(gannet(&format!("train --job-name ps --task-index {index} {of_job}")))
+        };
+        let _others = [0, 1, 2].map(start);
+        job(&own.hosts, 2, &format!("{} --continue", line(first, &want)));
+        drop(own);
+        job(&hosts, 2, &format!("{} {keeps} --continue", line(first, &got)));
+        assert!(all_rows(&got) == all_rows(&want), "{flags}: other bits after the restore");
+        place.without(&["model", "saved", "want", "got"]);
+    }
+}
+
+/// The first day's model, and files of the second day that come while the job trains.
+#[test]
+fn a_job_of_a_folder_that_grows_starts_from_a_model() {
+    let place = Place::new();
+    let [first, second] = &place.clicks(2_000);
+    let [model, grows, got] = ["model", "grows", "got"].map(|name| place.at(name));
+    ok(&format!("train {first} --out {}", model.display()));
+    std::fs::create_dir(&grows).unwrap();
+    std::fs::copy(second, grows.join("0.svm")).unwrap();
+    let cluster = serve(2, false, "");
+    let line = format!("--follow {} --until-end --warm-start {}", grows.display(), model.display());
+    job(&cluster.hosts, 2, &format!("{line} --out {}", got.display()));
+    let keys = |model: &Path| all_rows(model).into_iter().map(|row| row.1).collect::<Vec<u64>>();
+    let all = keys(&got);
+    assert!(keys(&model).iter().all(|key| all.binary_search(key).is_ok()), "rows of the model are missing");
+    assert!(all.len() > keys(&model).len(), "it has trained the folder");
 }
 
 #[test]

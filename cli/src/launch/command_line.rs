@@ -1,10 +1,11 @@
 //! The command lines of the processes of a job: the command of the user, and the flags that say which process it is.
 
 use crate::failure::Failure;
-use crate::flags::{Cli, Command, LaunchArgs, spelled};
+use crate::flags::{Cli, Command, LaunchArgs, TrainArgs, spelled};
 use crate::job::check;
 use crate::launch::addresses::Addresses;
 use crate::launch::role::ProcessRole;
+use crate::train;
 use crate::train::follow;
 use crate::train::places::Process;
 use std::ffi::OsString;
@@ -127,14 +128,26 @@ impl Job {
         coordinator.into_iter().chain(servers).chain((0..self.workers).map(ProcessRole::Worker))
     }
 
+    /// The flags of a process.
+    fn flags(&self, role: ProcessRole) -> Result<Option<TrainArgs>, Failure> {
+        let words = std::iter::once(OsString::from("gannet")).chain(self.words(role));
+        let cli =
+            Cli::of(words.collect()).map_err(|error| Failure::input(error.to_string().trim().to_owned()))?;
+        let Command::Train(mut train) = cli.command else { return Ok(None) };
+        follow::take_topic(&mut train.data);
+        Ok(Some(*train))
+    }
+
+    /// Refuses what worker 0 would refuse before it connects: in its flags, its data, the model from which it starts,
+    /// and the folders that it writes. They must be on this machine.
+    pub fn check_worker(&self) -> Result<(), Failure> {
+        self.flags(ProcessRole::Worker(0))?.map_or(Ok(()), |mut train| train::check_worker(&mut train))
+    }
+
     /// Refuses a command line that the processes would refuse.
     pub fn check(&self) -> Result<(), Failure> {
         for role in [ProcessRole::Server(0), ProcessRole::Worker(0)] {
-            let words = std::iter::once(OsString::from("gannet")).chain(self.words(role));
-            let mut cli = Cli::of(words.collect())
-                .map_err(|error| Failure::input(error.to_string().trim().to_owned()))?;
-            let Command::Train(train) = &mut cli.command else { continue };
-            follow::take_topic(&mut train.data);
+            let Some(train) = &self.flags(role)? else { continue };
             if role.is_worker() && train.data.files.is_empty() && !train.data.follow.grows() {
                 return Err(Failure::input("no DATA: write train DATA .. behind the --"));
             }

@@ -43,6 +43,9 @@ pub fn run_launch(args: &LaunchArgs) -> Result<(), Failure> {
     };
     let job = command.job(args, &addresses);
     job.check()?;
+    if hosts.is_none() {
+        job.check_worker()?;
+    }
     let place = |role| {
         hosts
             .as_ref()

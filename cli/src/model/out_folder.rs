@@ -53,3 +53,8 @@ pub fn hold(folder: &Path) -> Result<(), Failure> {
     held.push((folder.to_path_buf(), opened));
     Ok(())
 }
+
+/// Releases all folders that this process has locked.
+pub fn release() {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}

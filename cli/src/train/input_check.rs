@@ -79,6 +79,14 @@ pub fn look(
     }
 }
 
+/// Whether some of this data can be read only once.
+pub fn comes_once(args: &DataArgs) -> bool {
+    [&args.files, &args.test, &args.validate].into_iter().any(|files| {
+        let data = input::data(files, &args.input, true);
+        data.is_ok_and(|data| data.must_be_files("").is_err())
+    })
+}
+
 /// Makes data that is held out be read as the training data, which was checked.
 ///
 /// # Errors

@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 use crate::flags::TrainArgs;
-use crate::job::{cache, check, sync, wire};
+use crate::job::check::check_job;
+use crate::job::{cache, sync, wire};
 use crate::model::warm_start;
 use crate::report::account::Account;
 use crate::report::measures::measured;
@@ -15,12 +16,12 @@ use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use crate::train::{lr, options};
-use gannet::sync::SyncMode;
+use gannet::sync::{SyncConfig, SyncMode};
 use gannet::table::TableId;
 use gannet::train::models::{Measured, Objective};
 use gannet::train::saved::Shape;
 use gannet::train::{
-    Backend, Data, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
+    Backend, Data, Options, Progress, PushContent, Reduce, RemoteBackend, Report, evaluate, test_at_end,
 };
 use gannet::worker::{CacheConfig, WireType};
 use gannet::{Read, Schema, Transports, Worker};
@@ -30,8 +31,23 @@ const DEPTH: usize = 1;
 
 /// Runs a worker. With `client` its data comes from a client, which then evaluates and saves.
 pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(), Failure> {
+    let (options, sync, learner) = planned(args, client.as_ref())?;
+    let is_chief = args.job.task_index == 0 && client.is_none();
+    JobWorker::new(args, options, sync, is_chief)?.run(learner, client)
+}
+
+/// The checks of a worker before it connects.
+pub fn check(args: &TrainArgs) -> Result<(), Failure> {
+    planned(args, None).map(drop)
+}
+
+/// What a worker learns, and how it keeps step, as its flags, its data and the model from which it starts say.
+fn planned(
+    args: &TrainArgs,
+    client: Option<&DataClient>,
+) -> Result<(Options, SyncConfig, LrLearner), Failure> {
     let job = &args.job;
-    check::check_job(job)?;
+    check_job(job)?;
     let schema = options::schema(&args.optimizer, &args.admission, &job.table)?;
     let share = share(job);
     let is_chief = job.task_index == 0 && client.is_none();
@@ -40,7 +56,7 @@ pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(),
     options.push = Some(push);
     let damped = sync::is_damped(job, push)?;
     let wire = wire::of_training(job, push)?;
-    if let Some(client) = &client {
+    if let Some(client) = client {
         options.data.files = client.files();
     }
     let warm = args.lbfgs.warm_start.as_deref();
@@ -57,7 +73,7 @@ pub fn run_lr_worker(args: &TrainArgs, client: Option<DataClient>) -> Result<(),
              makes of a row: leave --cache-bytes out, or add --damping off",
         ));
     }
-    JobWorker::new(args, options, sync, is_chief)?.run(LrLearner { schema, damped, cache, wire }, client)
+    Ok((options, sync, LrLearner { schema, damped, cache, wire }))
 }
 
 /// Learns logistic regression.

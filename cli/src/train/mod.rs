@@ -25,9 +25,11 @@ pub mod worker;
 
 use crate::checkpoint::source;
 use crate::failure::{Failure, STOPPED};
-use crate::flags::{JobName, ModelName, OptimizerName, TrainArgs};
+use crate::flags::{JobName, ModelName, OptimizerName, ScaleName, TrainArgs};
 use crate::job::backups::Membership;
 use crate::job::{backups, check, end};
+use crate::log::without_notices;
+use crate::model::out_folder;
 use crate::report::plots;
 use crate::server::{Serving, store};
 use crate::train::lr_worker::run_lr_worker;
@@ -41,18 +43,12 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
     follow::take_topic(&mut args.data);
     tasks::settle(&mut args.job, &args.data, model, lbfgs);
     Process { args: &args, is_launched: launched::is_launched() }.check_places()?;
-    store::check_folders(args.output.out.as_deref(), args.job.data_dir.as_deref())?;
-    if let Some(folder) = args.output.plots.as_deref().filter(|_| args.job.job_name != Some(JobName::Ps)) {
-        plots::may_write(folder)?;
-    }
-    if args.job.job_name != Some(JobName::Ps) && !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
-        return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
-    }
-    if args.job.job_name == Some(JobName::Worker) {
-        start_rows::must_be_here(&args)?;
-    }
+    check_folders(&args)?;
     if args.job.job_name != Some(JobName::Ps) {
-        column_types::settle(&mut args)?;
+        if !follow::wait_for_data(&mut args.data, &args.job.tasks)? {
+            return Err(Failure::new(STOPPED, "stopped by a signal before there was a file to train"));
+        }
+        read_types(&mut args)?;
         kept_names::prepare(&args)?;
     }
     match args.job.job_name {
@@ -89,4 +85,49 @@ pub fn run_train(mut args: TrainArgs) -> Result<(), Failure> {
         Some(JobName::Worker) if model == ModelName::Lr => run_lr_worker(&args, None),
         Some(JobName::Worker) => models::worker::worker(&args),
     }
+}
+
+/// Checks the folders that this process writes.
+fn check_folders(args: &TrainArgs) -> Result<(), Failure> {
+    store::check_folders(args.output.out.as_deref(), args.job.data_dir.as_deref())?;
+    match args.output.plots.as_deref().filter(|_| args.job.job_name != Some(JobName::Ps)) {
+        Some(folder) => plots::may_write(folder),
+        None => Ok(()),
+    }
+}
+
+/// Finds the types of the columns, in the model from which a training starts or in its data.
+fn read_types(args: &mut TrainArgs) -> Result<(), Failure> {
+    if args.job.job_name == Some(JobName::Worker) {
+        start_rows::must_be_here(args)?;
+    }
+    column_types::settle(args)
+}
+
+/// The checks that a worker makes before it connects, for `gannet launch`. Nothing is printed, and `--out` is free
+/// again afterwards. Data that grows or comes once is not read.
+///
+/// # Errors
+/// That of the worker.
+pub fn check_worker(args: &mut TrainArgs) -> Result<(), Failure> {
+    let checked = without_notices(|| {
+        let (model, lbfgs) = (args.model.model, args.optimizer.optimizer == Some(OptimizerName::Lbfgs));
+        tasks::settle(&mut args.job, &args.data, model, lbfgs);
+        check_folders(args)?;
+        if args.data.follow.grows() || input_check::comes_once(&args.data) {
+            return Ok(());
+        }
+        if matches!(args.data.input.scale, ScaleName::Standard | ScaleName::Minmax) {
+            // It is a pass over all data, which the workers make.
+            args.data.input.scale = ScaleName::Auto;
+        }
+        read_types(args)?;
+        match model {
+            _ if lbfgs => lbfgs::check(args),
+            ModelName::Lr => lr_worker::check(args),
+            _ => models::worker::check(args),
+        }
+    });
+    out_folder::release();
+    checked
 }

@@ -5,7 +5,8 @@ pub mod report;
 
 use crate::failure::Failure;
 use crate::flags::{JobArgs, OutputArgs, TrainArgs};
-use crate::job::{check, sync};
+use crate::job::check::check_job;
+use crate::job::sync;
 use crate::metrics::Metrics;
 use crate::model::lr::TABLE;
 use crate::model::{lr, saves};
@@ -24,6 +25,7 @@ use crate::train::worker::{JobWorker, Learner, share};
 use crate::train::{class_weight, normalize};
 use gannet::job::PlanFile;
 use gannet::storage::Stats;
+use gannet::sync::SyncConfig;
 use gannet::table::TableId;
 use gannet::train::lbfgs::{
     self, Chief, Columns, Examples, Layout, LearnedWeights, LoadedData, LocalColumns, RemoteColumns, Trained,
@@ -64,19 +66,29 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
 
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
+    let (options, sync, learner) = planned(args)?;
+    JobWorker::new(args, options, sync, args.job.task_index == 0)?.run(learner, None)
+}
+
+/// The checks of a worker before it connects.
+pub fn check(args: &TrainArgs) -> Result<(), Failure> {
+    planned(args).map(drop)
+}
+
+/// What a worker learns, and how, as its flags, its data and the model from which it starts say.
+fn planned(args: &TrainArgs) -> Result<(Options, SyncConfig, LbfgsLearner), Failure> {
     let job = &args.job;
     let (share, warm) = (share(job), args.lbfgs.warm_start.as_deref());
     let plan = plan(&args.lbfgs, &args.optimizer, !args.data.no_intercept, share.workers)?;
     let mut options = options(&args.data, warm, args.passes.threads, share, args.output.json)?;
     options.normalize(&normalize::of_training(args)?);
     class_weight::weigh(args, &mut options)?;
-    check::check_job(job)?;
-    let is_chief = job.task_index == 0;
-    if is_chief {
+    check_job(job)?;
+    if job.task_index == 0 {
         preflight(warm, args.output.out.as_deref())?;
     }
     let sync = sync::membership(&job.sync, job.task_index, share.workers, PushContent::Gradient, Reduce::Sum);
-    JobWorker::new(args, options, sync, is_chief)?.run(LbfgsLearner { plan }, None)
+    Ok((options, sync, LbfgsLearner { plan }))
 }
 
 /// Learns by L-BFGS, as the chief or as a worker that follows it.

@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 use crate::flags::{ModelName, TrainArgs};
-use crate::job::{check, sync, wire};
+use crate::job::check::check_job;
+use crate::job::{sync, wire};
 use crate::model::warm_start;
 use crate::report::account::Account;
 use crate::report::models;
@@ -12,33 +13,57 @@ use crate::runs::in_run::InRun;
 use crate::train::ending::Validated;
 use crate::train::models::learn::{finish, learn};
 use crate::train::models::plan::{PlannedModel, keep_step, membership, model, preflight};
-use crate::train::models::topics::{documents, topic_model};
+use crate::train::models::topics::{TopicModel, documents, topic_model};
 use crate::train::options::options;
 use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
+use gannet::sync::SyncConfig;
 use gannet::table::TableId;
 use gannet::train::models::{Measured, push_of, score, sizes};
 use gannet::train::saved::schemas_of;
-use gannet::train::{Data, PushContent, Reduce, RemoteTables, Report, test_at_end};
+use gannet::train::{Data, Options, PushContent, Reduce, RemoteTables, Report, test_at_end};
 use gannet::worker::WireType;
 use gannet::{Schema, Transports, Worker};
 
 /// Trains as a worker of a job.
 pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
-    let job = &args.job;
-    check::check_job(job)?;
-    let (is_chief, out) = (job.task_index == 0, args.output.out.as_deref());
+    let is_chief = args.job.task_index == 0;
     if args.model.model == ModelName::Lda {
-        let topics = topic_model(&args.model)?;
-        let options = documents(options(args, share(job), false)?)?;
-        // The servers add up the workers' counts.
-        let sync = membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
-        if is_chief {
-            topics.preflight(out)?;
-        }
+        let (options, sync, topics) = planned_topics(args)?;
         return JobWorker::new(args, options, sync, is_chief)?.run(topics, None);
     }
+    let (options, sync, learner) = planned(args)?;
+    JobWorker::new(args, options, sync, is_chief)?.run(learner, None)
+}
+
+/// The checks of a worker before it connects.
+pub fn check(args: &TrainArgs) -> Result<(), Failure> {
+    match args.model.model {
+        ModelName::Lda => planned_topics(args).map(drop),
+        _ => planned(args).map(drop),
+    }
+}
+
+/// What a worker learns that samples topics, and how it keeps step, as its flags and its data say.
+fn planned_topics(args: &TrainArgs) -> Result<(Options, SyncConfig, TopicModel), Failure> {
+    let job = &args.job;
+    check_job(job)?;
+    let topics = topic_model(&args.model)?;
+    let options = documents(options(args, share(job), false)?)?;
+    // The servers add up the workers' counts.
+    let sync = membership(job, "lda", 2, PushContent::Gradient, Reduce::Sum)?;
+    if job.task_index == 0 {
+        topics.preflight(args.output.out.as_deref())?;
+    }
+    Ok((options, sync, topics))
+}
+
+/// What a worker learns, and how it keeps step, as its flags, its data and the model from which it starts say.
+fn planned(args: &TrainArgs) -> Result<(Options, SyncConfig, ModelLearner), Failure> {
+    let job = &args.job;
+    check_job(job)?;
+    let is_chief = job.task_index == 0;
     let (rows, warm) = ((args.row_type, &args.admission), args.lbfgs.warm_start.as_deref());
     let mut options = options(args, share(job), may_test(job, is_chief))?;
     let planned = model(&args.model, &args.optimizer, rows, warm, (&job.sync, &options.data))?;
@@ -51,9 +76,9 @@ pub fn worker(args: &TrainArgs) -> Result<(), Failure> {
     let reduce = options.reduce.unwrap_or(Reduce::suits(&model.sparse().rule));
     let sync = membership(job, model.name(), 1 + model.dense().len(), push, reduce)?;
     if is_chief {
-        preflight(out, &options, model)?;
+        preflight(args.output.out.as_deref(), &options, model)?;
     }
-    JobWorker::new(args, options, sync, is_chief)?.run(ModelLearner { planned, wire }, None)
+    Ok((options, sync, ModelLearner { planned, wire }))
 }
 
 /// Learns a model of tables.
