@@ -1,6 +1,7 @@
 //! Models: their flags, and their folders.
 
 pub mod folder;
+pub mod kept_names;
 pub mod labels;
 pub mod lr;
 pub mod notes;

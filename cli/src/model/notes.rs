@@ -1,8 +1,8 @@
 //! The notes of a saved model: how its data was read, and how its training ended.
 
 use crate::input;
-use crate::model::saves;
-use crate::train::{kept_names, normalize};
+use crate::model::{kept_names, saves};
+use crate::train::normalize;
 use gannet::storage::CheckpointWriter;
 use gannet::train::saved::{CROSSES, INTERCEPT, LETTER_CROSSES, SCALE};
 use gannet::train::{Columns, Counts, Crosses, Scale};
