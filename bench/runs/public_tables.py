@@ -126,9 +126,9 @@ def peer(name, parts):
     return min(losses)
 
 
-def loss(gannet, parts, flags):
+def loss(gannet, parts, flags, more=()):
     train, test = map(str, parts)
-    command = [gannet, "train", train, "--test", test, "--label", "label", "--json", *flags.split()]
+    command = [gannet, "train", train, "--test", test, "--label", "label", "--json", *flags.split(), *more]
     done = subprocess.run(command, capture_output=True, text=True)
     return json.loads(done.stdout)["test_logloss"] if done.returncode == 0 else math.nan
 
