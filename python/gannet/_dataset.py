@@ -116,7 +116,7 @@ def close_all() -> None:
 class Dataset:
     """Examples: in files, in a sparse matrix, or in a table of another library.
 
-    It is what `gannet train` learns from the same data: the same keys, values and labels, in the same order.
+    It is what `gannet train --types off` learns from the same data: the same keys, values and labels, in the same order.
 
         flights = gannet.Dataset("flights.csv.gz", label="late", numeric=["distance"])
         frame = gannet.Dataset(pandas.read_parquet("flights.parquet"), label="late", numeric=["distance"])
