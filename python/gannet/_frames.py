@@ -9,6 +9,7 @@ or a missing number, and has a 64-bit key. Estimators see a sparse matrix with a
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -102,6 +103,7 @@ def _looked_at(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -
     present = Dataset(frame, label=_NO_LABEL, labels=None).columns
     assert present is not None
     features = present.categorical + present.numeric
+    _warn_of_nameless([name for name in map(str, names_of(frame)) if name.strip() not in features])
     for parameter, names in (("categorical_features", categorical), ("numeric_features", numeric)):
         for name in names:
             if name not in features:
@@ -119,6 +121,13 @@ def _looked_at(frame: Any, categorical: Sequence[str], numeric: Sequence[str]) -
     both = [name for name in both if name not in named]
     others = [name for name in features if name not in numbers and name not in both]
     return Columns(None, others, numbers, both)
+
+
+def _warn_of_nameless(left_out: list[str]) -> None:
+    """Says which columns are no features, as the command does of columns without a name."""
+    if left_out:
+        text = f"left out, because they look like row numbers without a name: {left_out[:5]}; rename them to learn them"
+        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 # The words of `Dataset`, and those of estimators.

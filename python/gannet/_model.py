@@ -169,7 +169,10 @@ class Model:
         named = None if data is None else self._read(data)
         classes = self._native.predicts == "class"
         found = self._native.weights(whole("n", n, 1, 2**32 - 1), named)
-        return [Weight(*most, output if classes else None, unit) for *most, output, unit in found]
+        return [
+            Weight(name, weight, key, factors, output if classes else None, unit)
+            for name, weight, key, factors, output, unit in found
+        ]
 
     def explain(self, data: Any) -> list[Explanation]:
         """What each feature contributes to the margin of each example. The data is read twice.

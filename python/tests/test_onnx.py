@@ -75,7 +75,9 @@ def examples(path: Path, label: str, crosses: tuple[str, ...] = ()) -> dict[str,
 
 def outputs_of(file: Path, inputs: dict[str, Any]) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    may_be_left_out = [of.name for of in session.get_overridable_initializers()]
     wanted = {of.name: inputs[of.name] for of in session.get_inputs()}
+    wanted.update({name: inputs[name] for name in may_be_left_out if name in inputs})
     return dict(zip([of.name for of in session.get_outputs()], session.run(None, wanted)))
 
 
@@ -128,6 +130,8 @@ def test_onnxruntime_says_what_predict_says(
         # The command prints six digits behind the point.
         np.testing.assert_allclose(got[name], [float(line[0]) for line in said], atol=2e-6, rtol=2e-6)
     assert np.ptp(got[name]) > 0.05
+    nothing = outputs_of(file, {name: of[:0] for name, of in inputs.items()})
+    assert all(len(of) == 0 for of in nothing.values())
 
 
 def filled(rows: list[list[float]], fill: float, type: Any) -> Any:
@@ -183,5 +187,24 @@ def test_the_offset_of_an_example_is_an_input(tmp_path: Path) -> None:
     ids = np.array([gannet.keys("kind", [f"k{kind}" for kind in kinds])]).reshape(-1, 1).view(np.int64)
     inputs = {"ids": ids, "values": np.ones(ids.shape, np.float32), "offset": exposure.round(6).astype(np.float32)}
     got = outputs_of(file, inputs)["prediction"]
+    without = outputs_of(file, {name: inputs[name] for name in ("ids", "values")})["prediction"]
+    np.testing.assert_allclose(without * np.exp(exposure.round(6)), got, rtol=1e-5)
     said = [float(line) for line in run("predict", "--model", model, data, "--label", "count").splitlines()]
     np.testing.assert_allclose(got, said, atol=3e-6, rtol=3e-6)
+
+
+def test_the_base_of_vw_is_an_input(tmp_path: Path) -> None:
+    random = np.random.default_rng(6)
+    data, model, file = tmp_path / "data.vw", tmp_path / "model", tmp_path / "model.onnx"
+    bases = random.normal(0, 2, 400).round(3)
+    with open(data, "w") as out:
+        for base in bases:
+            word = random.integers(0, 5)
+            print(1 if word + base > 2 else -1, 1, f"{base} tag|u w{word}", file=out)
+    run("train", data, "--model", "fm", "--out", model)
+    run("export", model, file)
+    (batch,) = gannet.Dataset(str(data)).batches(400)
+    ids = batch.keys.view(np.int64).reshape(400, -1)
+    got = outputs_of(file, {"ids": ids, "values": np.ones(ids.shape, np.float32), "offset": batch.bases})
+    said = [float(line) for line in run("predict", "--model", model, data).splitlines()]
+    np.testing.assert_allclose(got["probability"], said, atol=2e-6)

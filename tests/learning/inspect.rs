@@ -139,6 +139,7 @@ fn an_exported_model_replaces_a_file_as_a_whole() {
     assert_eq!(piped.stdout, bytes);
     refused(&format!("export {} {}", f.join("nothing").display(), file.display()), &["nothing"]);
     refused(&format!("export {model} {}", f.display()), &["is a folder: name a file"]);
+    refused(&format!("export {model} {model}/MANIFEST"), &["MANIFEST", "is a file in the folder of a model"]);
     let words = write(f, "words.lda", "2 0:1 1:2\n1 1:3\n");
     let topics = f.join("topics").display().to_string();
     ok(&format!("train {words} --model lda --topics 2 --out {topics}"));

@@ -54,6 +54,8 @@ pub const SURVEY_PATIENCE: Duration = Duration::from_secs(1);
 pub const SURVEY_BATCH: usize = 256;
 /// Features whose names a model keeps (`--keep-names`).
 pub const NAMES_KEPT_MAX: usize = 1_000_000;
+/// Bytes of the note with these names: a manifest of 64 MiB holds it beside others.
+pub const NAMES_KEPT_BYTES_MAX: usize = 32 << 20;
 /// The most that a value may be on either side of 0 when it is normalized.
 pub const NORMALIZED_MAX: f32 = 16.0;
 /// The average squared length of the normalized numbers of an example. Longer ones are shortened, because the steps of

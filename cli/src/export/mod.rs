@@ -7,6 +7,10 @@ use crate::model::saves;
 use gannet::train::ScaleKind;
 use gannet::train::saved::load_model;
 use std::io::{self, Write};
+use std::path::Path;
+
+/// The file that every folder of a model has.
+const MANIFEST: &str = "MANIFEST";
 
 /// Runs the command.
 pub fn run_export(args: &ModelExportArgs) -> Result<(), Failure> {
@@ -14,6 +18,14 @@ pub fn run_export(args: &ModelExportArgs) -> Result<(), Failure> {
     saves::warn_of_early_end(&args.model, model.reading.ended.as_deref());
     let (kind, rows) = (&model.shape().model, model.rows);
     let bytes = model.onnx().map_err(|error| Failure::input(format!("{}: {error}", args.model.display())))?;
+    let parent = args.file.parent().unwrap_or(Path::new(""));
+    if parent.join(MANIFEST).exists() && args.file.exists() && args.file.extension() != Some("onnx".as_ref())
+    {
+        return Err(Failure::input(format!(
+            "{}: is a file in the folder of a model, which may need it: name another",
+            args.file.display()
+        )));
+    }
     let failed = |error: io::Error| Failure::new(SYSTEM, format!("writing {}: {error}", args.file.display()));
     let mut out = Target::open(&args.file)?;
     out.writer().write_all(&bytes).map_err(failed)?;

@@ -6,7 +6,7 @@ use crate::flags::TrainArgs;
 use crate::input;
 use crate::model::labels;
 use gannet::storage::CheckpointWriter;
-use gannet::train::limits::NAMES_KEPT_MAX;
+use gannet::train::limits::{NAMES_KEPT_BYTES_MAX, NAMES_KEPT_MAX};
 use gannet::train::saved::NAMES;
 use gannet::train::{Data, FeatureNames};
 use std::sync::OnceLock;
@@ -37,13 +37,12 @@ pub fn note(writer: &mut CheckpointWriter) {
     let Some(data) = DATA.get() else { return };
     let lines = LINES.get_or_init(|| match FeatureNames::of_first(data, NAMES_KEPT_MAX) {
         Ok(names) => {
-            if names.len() == NAMES_KEPT_MAX {
-                notice!(
-                    "gannet: --keep-names: the model keeps the names of the first {NAMES_KEPT_MAX} features; the others \
-                     have their keys"
-                );
+            let lines = names.lines(NAMES_KEPT_BYTES_MAX);
+            let kept = lines.lines().count();
+            if names.len() == NAMES_KEPT_MAX || kept < names.len() {
+                notice!("gannet: --keep-names: the model keeps the names of {kept} features; the others have their keys");
             }
-            Some(names.lines())
+            Some(lines)
         }
         Err(error) => {
             notice!("gannet: --keep-names: the model is saved without names: reading the data again: {error}");

@@ -42,8 +42,8 @@ pub fn reading(warm: Option<&Path>, data: &DataArgs) -> Result<Option<(DataReadi
                 return Err(differs(folder, "intercept", noted, own));
             }
             notice!(
-                "gannet: --warm-start {}: a checkpoint of a job does not say all of how its data was read: give the same \
-                 format and columns as the job",
+                "gannet: --warm-start {}: a checkpoint of a job does not say which columns are numbers, so this data says \
+                 it: name them as the job had them (--numeric, --both, --categorical), or start from its --out",
                 folder.display()
             );
             Ok(None)

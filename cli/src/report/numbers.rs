@@ -40,7 +40,7 @@ impl Numbers {
 
     /// Adds a number or a name to both, and the words behind it to the text.
     pub fn show<V: Display + Into<Value>>(&mut self, name: &str, value: V, behind: &str) {
-        self.words(format_args!("{value}{behind}"));
+        self.words(format_args!("{}{behind}", printable(&value.to_string())));
         self.add(name, value);
     }
 
@@ -122,6 +122,12 @@ impl Numbers {
             false => say!("{}", self.text),
         }
     }
+}
+
+/// A name on one line: names come from data, and must not move the cursor of a terminal or make lines of their own.
+fn printable(name: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    name.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

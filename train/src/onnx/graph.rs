@@ -40,6 +40,18 @@ impl Graph {
         Value(name.to_owned())
     }
 
+    /// An input of float32 that a call may leave out: it is then 0 for all examples.
+    pub fn optional_input(&mut self, name: &str, dims: &[Dim], meaning: &str) -> Value {
+        let zero = TensorProto {
+            dims: vec![1],
+            data_type: FLOAT,
+            name: name.to_owned(),
+            raw_data: 0f32.to_le_bytes().to_vec(),
+        };
+        self.graph.initializer.push(zero);
+        self.input(name, FLOAT, dims, meaning)
+    }
+
     /// Makes a value an output with this name.
     pub fn output(&mut self, name: &str, value: &Value, of: i32, dims: &[Dim], meaning: &str) {
         self.graph.output.push(described(name, of, dims, meaning));

@@ -64,7 +64,7 @@ pub struct OnnxSource<'a> {
     pub fields: Option<&'a FieldPlaces>,
     /// What the values of its features become.
     pub normalization: Option<&'a Normalization>,
-    /// Whether the data says a part of each example's margin (`--offset`).
+    /// Whether the data may say a part of each example's margin (`--offset`, the base of vw).
     pub offset: bool,
     /// What the file says about the model.
     pub notes: Vec<(String, String)>,
@@ -114,9 +114,9 @@ struct Features {
 
 /// The bytes of a file of ONNX with the model. Its inputs are `ids` (int64: keys whose bits are those of uint64) and
 /// `values` (float32), both (examples, features), and where the model needs them `fields` (int64: the keys of the
-/// fields' names) of the same shape, and `offset` (float32, (examples,)). Its outputs are `margin` and `probability`,
-/// or `margin` alone, or `prediction`, each (examples,), or `class` (examples,) and `probabilities` (examples,
-/// classes).
+/// fields' names) of the same shape, and `offset` (float32, (examples,); 0 where a call leaves it out). Its outputs are
+/// `margin` and `probability`, or `margin` alone, or `prediction`, each (examples,), or `class` (examples,) and
+/// `probabilities` (examples, classes).
 ///
 /// # Errors
 /// The model is too large, or of a kind that has no graph.

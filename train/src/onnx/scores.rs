@@ -37,7 +37,8 @@ pub fn outputs(
     let intercept = graph.floats(&[], &[rows.intercept(0) + start]);
     margin = graph.node("Add", &[&margin, &intercept]);
     if source.offset {
-        let offset = graph.input("offset", FLOAT, &[EXAMPLES], "what is added to the margin of each example");
+        let meaning = "what is added to the margin of each example; without it 0";
+        let offset = graph.optional_input("offset", &[Dim::Free("offsets")], meaning);
         margin = graph.node("Add", &[&margin, &offset]);
     }
     match source.task {
@@ -124,16 +125,12 @@ fn pairs_of_fields(graph: &mut Graph, width: usize, rows: &Rows, features: &Feat
     let sums = graph.reshape(&sums, &[0, count, count, factors]);
     let across = graph.node_with("Transpose", &[&sums], vec![Attribute::Ints("perm", vec![0, 2, 1, 3])]);
     let pairs = graph.node("Mul", &[&sums, &across]);
-    let pairs = graph.reshape(&pairs, &[0, -1]);
-    let pairs = graph.sum(&pairs, 1);
+    let pairs = [3, 2, 1].iter().fold(pairs, |pairs, &axis| graph.sum(&pairs, axis));
     let vectors = graph.reshape(&products, &[0, 0, count, factors]);
     let own = graph.unsqueeze(&places, 3);
     let own = graph.node("Mul", &[&vectors, &own]);
     let squares = graph.node("Mul", &[&own, &own]);
-    // The number of features of a call is not known, so the axes are summed one by one.
-    let squares = graph.sum(&squares, 3);
-    let squares = graph.sum(&squares, 2);
-    let squares = graph.sum(&squares, 1);
+    let squares = [3, 2, 1].iter().fold(squares, |squares, &axis| graph.sum(&squares, axis));
     let pairs = graph.node("Sub", &[&pairs, &squares]);
     halved(graph, &pairs)
 }

@@ -108,14 +108,18 @@ impl FeatureNames<'_> {
     }
 
     /// A line for each feature, in the order of their keys: the key, the name of its field, and its name, with tabs
-    /// between them. [`of_lines`](Self::of_lines) reads it.
-    pub fn lines(&self) -> String {
+    /// between them. [`of_lines`](Self::of_lines) reads it. Features whose lines would end behind so many bytes have
+    /// none.
+    pub fn lines(&self, bytes_max: usize) -> String {
         let mut keys: Vec<u64> = self.names.keys().copied().filter(|&key| key != INTERCEPT_KEY).collect();
         keys.sort_unstable();
         let mut lines = String::new();
         for key in keys {
-            let field = escaped(self.field_of(key).unwrap_or_default());
+            let (field, before) = (escaped(self.field_of(key).unwrap_or_default()), lines.len());
             let _ = writeln!(lines, "{key}\t{field}\t{}", escaped(&self.name(key)));
+            if lines.len() > bytes_max {
+                lines.truncate(before);
+            }
         }
         lines
     }
@@ -354,7 +358,7 @@ mod tests {
                 names.put(id, key, || name.clone());
             }
             names.fields.remove(&0);
-            let again = FeatureNames::of_lines(&names.lines()).unwrap();
+            let again = FeatureNames::of_lines(&names.lines(usize::MAX)).unwrap();
             prop_assert_eq!((&again.names, &again.fields), (&names.names, &names.fields));
         }
     }
@@ -364,6 +368,7 @@ mod tests {
         let mut names = FeatureNames::none(2, &|_| true);
         (0..5).for_each(|key| names.put(1, key, || format!("f{key}")));
         assert_eq!((names.len(), names.name(1), names.name(2)), (2, "f1".to_owned(), "2".to_owned()));
+        assert_eq!(names.lines(names.lines(usize::MAX).len() - 1).lines().count(), 1, "a line has no room");
         for wrong in ["x\ta\tb", "1\ta", "1"] {
             assert!(FeatureNames::of_lines(wrong).is_none(), "{wrong}");
         }

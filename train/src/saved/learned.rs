@@ -21,7 +21,7 @@ impl LearnedFeature {
             let class = (1..weights.len()).fold(0, farther);
             return LearnedFeature { key, weight: weights[class], class, length: 0.0 };
         }
-        let length = weights[1..].iter().map(|v| v * v).sum::<f32>().sqrt();
+        let length = weights[1..].iter().fold(0.0, |sum, v| sum + v * v).sqrt();
         LearnedFeature { key, weight: weights[0], class: 0, length }
     }
 

@@ -16,7 +16,7 @@ use crate::learn::report::TrainError;
 use crate::models::{Explained, Linear, Measured, Model, ModelSettings, Objective, explain, outputs};
 use crate::onnx::{OnnxError, OnnxSource, onnx};
 use crate::read::block::INTERCEPT_KEY;
-use crate::read::data::Data;
+use crate::read::data::{Data, Format};
 use crate::read::error::BadLines;
 use crate::read::feature_names::FeatureNames;
 use crate::read::formats::columns::Columns;
@@ -188,7 +188,8 @@ impl SavedModel {
             layers,
             fields: reading.fields.as_deref(),
             normalization: reading.normalize.known(),
-            offset: reading.columns.as_ref().is_some_and(|columns| columns.offset.is_some()),
+            offset: matches!(reading.format, Format::Vw | Format::VwJson)
+                || reading.columns.as_ref().is_some_and(|columns| columns.offset.is_some()),
             notes,
         })
     }
