@@ -180,11 +180,12 @@ impl RequestHandler<'_, '_> {
         if context.tables.is_news(&text, now)
             && let Some(kept_back) = context.log_limiter.allow(now)
         {
-            // A user typed flags that do not fit the run. The worker shows the refusal to this user: it is no problem
-            // of the server.
+            // A user typed flags that do not fit the run: the worker shows the refusal to this user. Or another worker
+            // has just made the table: the worker opens it again. Neither is a problem of the server.
             let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
+            let is_late = refusal == Refusal::Identity && head.kind == OpenTableFrame::KIND;
             let (kind, refusal) = (head.kind, refusal.name());
-            match typed {
+            match typed || is_late {
                 true => tracing::info!(%peer, refusal, kind, text, kept_back, "a request was refused"),
                 false => tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused"),
             }
