@@ -5,7 +5,7 @@ use crate::batches::{Inside, skipped};
 use crate::dataset::{Dataset, unreadable};
 use crate::failure::CallFailure;
 use crate::model_data::{ModelData, table_settings, unscored, unusable};
-use crate::waiting::on_thread;
+use crate::waiting::{Joins, on_thread};
 use gannet::train::models::{Explained, Objective};
 use gannet::train::saved::{SavedModel, intercept_of, load_model};
 use gannet::train::{BadLines, Data, FeatureNames, INTERCEPT_KEY, TrainError};
@@ -16,6 +16,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The thread that reads a model, or scores data with it.
+const THREAD: &str = "gannet-predict";
 
 /// A saved model.
 #[pyclass(module = "gannet._native", frozen)]
@@ -137,7 +140,7 @@ impl Model {
     fn load(py: Python<'_>, folder: PathBuf) -> PyResult<Model> {
         let _inside = Inside::enter_or_refuse()?;
         let load = move |_| load_model(&folder).map_err(|error| unusable(&error));
-        Ok(Model { saved: Arc::new(on_thread(py, ("gannet-predict", false), load)?) })
+        Ok(Model { saved: Arc::new(on_thread(py, (THREAD, Joins::No), load, || Ok(()))?) })
     }
 
     /// Its kind, as `--model` names it.
@@ -230,7 +233,7 @@ impl Model {
             let data = Data { stop: stop.clone().into(), ..data };
             outputs(&saved, &data, predicts, &stop).map_err(ScoringEnd::failure)
         };
-        let (all, bad_lines) = on_thread(py, ("gannet-predict", true), work)?;
+        let (all, bad_lines) = on_thread(py, (THREAD, Joins::Yes), work, || Ok(()))?;
         let width = self.saved.task().outputs();
         let shape = [all.len() / width, width];
         Ok((all.into_pyarray(py).reshape(shape)?, skipped(&bad_lines)))
@@ -248,7 +251,7 @@ impl Model {
             let keys = all.keys.iter().copied().collect();
             Ok((names_of(&of(named), &keys)?, all, bad_lines))
         };
-        let (names, all, bad_lines) = on_thread(py, ("gannet-predict", true), work)?;
+        let (names, all, bad_lines) = on_thread(py, (THREAD, Joins::Yes), work, || Ok(()))?;
         let Explanations { outputs, bases, offsets, keys, contributions } = all;
         let (outputs, bases, offsets) =
             (outputs.into_pyarray(py), bases.into_pyarray(py), offsets.into_pyarray(py));
@@ -259,9 +262,8 @@ impl Model {
     /// The model as a file of ONNX.
     fn onnx<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let saved = self.saved.clone();
-        let bytes = on_thread(py, ("gannet-predict", false), move |_| {
-            saved.onnx().map_err(|error| CallFailure::input(error.to_string()))
-        })?;
+        let write = move |_| saved.onnx().map_err(|error| CallFailure::input(error.to_string()));
+        let bytes = on_thread(py, (THREAD, Joins::No), write, || Ok(()))?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -274,7 +276,7 @@ impl Model {
             let named = named.map(|of| Data { stop: stop.into(), ..of.named });
             learned(&saved, most, named.as_ref())
         };
-        on_thread(py, ("gannet-predict", true), work)
+        on_thread(py, (THREAD, Joins::Yes), work, || Ok(()))
     }
 }
 

@@ -16,15 +16,6 @@ pub fn wait_for<T: Send>(py: Python<'_>, answer: Receiver<Result<T, CallFailure>
     wait_until(py, answer, None)?.ok_or_else(|| CallFailure::ended().into())
 }
 
-/// [`wait_for`], and `meanwhile` is called between the slices of the wait. If it fails, the wait ends with its error.
-pub fn wait_and<T: Send>(
-    py: Python<'_>,
-    answer: Receiver<Result<T, CallFailure>>,
-    meanwhile: impl FnMut() -> PyResult<()>,
-) -> PyResult<T> {
-    wait_in_slices(py, answer, None, meanwhile)?.ok_or_else(|| CallFailure::ended().into())
-}
-
 /// [`wait_for`], but at most until this moment: then the answer is `None`.
 pub fn wait_until<T: Send>(
     py: Python<'_>,
@@ -58,12 +49,22 @@ fn wait_in_slices<T: Send>(
     }
 }
 
-/// Runs `work` on a thread of this name, and waits for it. Ctrl-C sets the flag that `work` gets, and then waits for
-/// the end of the work with `joins`. Without it the work must need no Python, because it may outlive the call.
+/// Whether a call that Ctrl-C ends waits for the end of its work.
+#[derive(Clone, Copy)]
+pub enum Joins {
+    /// The work ends soon after its flag is set, and what it changes is whole then.
+    Yes,
+    /// The work may go on for a while. It needs no Python, and ends by itself.
+    No,
+}
+
+/// Runs `work` on a thread of this name, and waits for it. `meanwhile` is called between the slices of the wait. If it
+/// fails, or on Ctrl-C, the flag that `work` has is set.
 pub fn on_thread<T: Send + 'static>(
     py: Python<'_>,
-    (name, joins): (&str, bool),
+    (name, joins): (&str, Joins),
     work: impl FnOnce(Arc<AtomicBool>) -> Result<T, CallFailure> + Send + 'static,
+    meanwhile: impl FnMut() -> PyResult<()>,
 ) -> PyResult<T> {
     let (stop, (send, answer)) = (Arc::new(AtomicBool::new(false)), channel());
     let watched = stop.clone();
@@ -71,14 +72,12 @@ pub fn on_thread<T: Send + 'static>(
     let thread = std::thread::Builder::new().name(name.into()).spawn(run);
     let failed = |error| CallFailure::new(Kind::Machine, format!("no thread {name}: {error}"));
     let thread = thread.map_err(failed)?;
-    let result = wait_in_slices(py, answer, None, || Ok(()));
+    let result = wait_in_slices(py, answer, None, meanwhile);
     stop.store(true, Relaxed);
-    if joins {
+    if let Joins::Yes = joins {
         py.detach(|| drop(thread.join()));
     }
-    let lost =
-        || CallFailure::new(Kind::Machine, "the call ended by an internal error (standard error has it)");
-    result?.ok_or_else(|| lost().into())
+    result?.ok_or_else(|| CallFailure::ended().into())
 }
 
 /// The process that made an object. Its connections and threads are not those of a forked process.

@@ -52,6 +52,9 @@ fn an_error_of_all_processes_is_said_once() {
     refused_once(&format!("{csv} --warm-start {lr}"), &["format", "libsvm", "csv"]);
     refused_once(&format!("{data} --no-intercept --warm-start {lr}"), &["intercept"]);
     // Folders that are written.
+    let pipe = at("pipe.svm");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    refused_once(&format!("{pipe} --keep-names --out {}", at("kept")), &["--keep-names", "pipe.svm"]);
     refused_once(&format!("{data} --out {data}"), &["--out", "a.svm", "is a file"]);
     refused_once(&format!("{data} --out {fm}"), &["--out", "holds a model of fm", "lr"]);
     refused_once(&format!("{data} --model fm --factors 8 --out {fm}"), &["--out", "holds a model of fm"]);

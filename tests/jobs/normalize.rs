@@ -2,13 +2,14 @@
 //! training goes on with other data. They are those of a training in one process.
 
 use crate::harness;
+use crate::world::Place;
 
 use gannet::storage::{Checkpoint, CheckpointDir};
 use gannet::table::mix;
 use harness::ports::free_addr;
 use harness::*;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// From 0 to 1, by a number.
@@ -26,19 +27,7 @@ fn examples(unit: f64, count: u64) -> String {
     })
 }
 
-struct Place {
-    folder: tempfile::TempDir,
-}
-
 impl Place {
-    fn new() -> Place {
-        Place { folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
     fn data(&self, unit: f64, count: u64) -> String {
         write(self.folder.path(), &format!("{unit}-{count}.svm"), examples(unit, count))
     }

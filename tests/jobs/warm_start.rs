@@ -2,27 +2,15 @@
 //! servers, also when its chief is killed while it puts the rows.
 
 use crate::harness;
-use crate::world::until;
+use crate::world::{Place, until};
 
 use harness::ports::free_addr;
 use harness::*;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-struct Place {
-    folder: tempfile::TempDir,
-}
-
 impl Place {
-    fn new() -> Place {
-        Place { folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
     /// Clicks of two days.
     fn clicks(&self, examples: u64) -> [String; 2] {
         [1, 2].map(|day| clicks(&self.at(&format!("{day}.svm")), examples, day).display().to_string())

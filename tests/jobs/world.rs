@@ -7,6 +7,21 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+/// A folder for the files of a test. Tests add their data.
+pub struct Place {
+    pub folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
 /// Data, and servers that may be restarted on their folders.
 pub struct World {
     pub folder: tempfile::TempDir,

@@ -121,6 +121,10 @@ fn the_largest_weights_have_the_names_of_their_features() {
         std::fs::remove_dir_all(&out).unwrap();
     }
     refused(&format!("inspect {}", f.join("nothing").display()), &["nothing"]);
+    // Ids are no names, and the flag says so.
+    let (ids, out) = (write(f, "a.svm", "1 3:1\n0 4:1\n".repeat(200)), f.join("ids").display().to_string());
+    let said = ok(&format!("train {ids} --keep-names --out {out}")).err;
+    assert!(said.contains("--keep-names: the features of this data have ids"), "{said}");
 }
 
 /// `python/tests/test_onnx.py` compares the files with predictions.

@@ -4,13 +4,11 @@ use crate::checkpoint::target::Target;
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::ModelExportArgs;
 use crate::model::saves;
+use gannet::storage::Checkpoint;
 use gannet::train::ScaleKind;
 use gannet::train::saved::load_model;
 use std::io::{self, Write};
 use std::path::Path;
-
-/// The file that every folder of a model has.
-const MANIFEST: &str = "MANIFEST";
 
 /// Runs the command.
 pub fn run_export(args: &ModelExportArgs) -> Result<(), Failure> {
@@ -19,8 +17,8 @@ pub fn run_export(args: &ModelExportArgs) -> Result<(), Failure> {
     let (kind, rows) = (&model.shape().model, model.rows);
     let bytes = model.onnx().map_err(|error| Failure::input(format!("{}: {error}", args.model.display())))?;
     let parent = args.file.parent().unwrap_or(Path::new(""));
-    if parent.join(MANIFEST).exists() && args.file.exists() && args.file.extension() != Some("onnx".as_ref())
-    {
+    let is_of_model = Checkpoint::open_to_read(parent).is_ok() && args.file.exists();
+    if is_of_model && args.file.extension() != Some("onnx".as_ref()) {
         return Err(Failure::input(format!(
             "{}: is a file in the folder of a model, which may need it: name another",
             args.file.display()

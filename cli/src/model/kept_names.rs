@@ -39,7 +39,9 @@ pub fn note(writer: &mut CheckpointWriter) {
         Ok(names) => {
             let lines = names.lines(NAMES_KEPT_BYTES_MAX);
             let kept = lines.lines().count();
-            if names.len() == NAMES_KEPT_MAX || kept < names.len() {
+            if kept == 0 {
+                notice!("gannet: --keep-names: the features of this data have ids, and no names that could be kept");
+            } else if names.len() == NAMES_KEPT_MAX || kept < names.len() {
                 notice!("gannet: --keep-names: the model keeps the names of {kept} features; the others have their keys");
             }
             Some(lines)

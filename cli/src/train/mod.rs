@@ -113,6 +113,7 @@ pub fn check_worker(args: &mut TrainArgs) -> Result<(), Failure> {
         let (model, lbfgs) = (args.model.model, args.optimizer.optimizer == Some(OptimizerName::Lbfgs));
         tasks::settle(&mut args.job, &args.data, model, lbfgs);
         check_folders(args)?;
+        kept_names::prepare(args)?;
         if args.data.follow.grows() || input_check::comes_once(&args.data) {
             return Ok(());
         }

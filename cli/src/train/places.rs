@@ -43,6 +43,7 @@ const PLACES: &[FlagPlace] = &[
     (&["--feed"], |p| p.grows(), "data that grows needs workers that see it"),
     (&["--epochs"], |p| p.grows(), "data that grows is trained once"),
     (&["--cache"], |p| p.grows(), "data that grows is trained once, so there is nothing to keep for later"),
+    (&["--keep-names"], |p| p.is_lda(), "--model lda has words by number; --vocabulary names them"),
     (&["--keep-names"], |p| p.grows(), "the names come from the data when it is read once more, and data that grows is \
         read once"),
     (&["--scale"], |p| p.grows() && p.scales_by_all(), "this scaling looks at all data before the training, and data \

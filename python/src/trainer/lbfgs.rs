@@ -5,9 +5,10 @@ use super::examples::{ExampleArrays, ExampleVectors, values};
 use super::learner::table_failed;
 use super::normalization::Normalization;
 use super::servers::EstimatorServers;
-use super::stopping::{Joins, TrainingWatch, run_until_ctrl_c};
+use super::stopping::{TrainingWatch, run_until_ctrl_c};
 use crate::connecting::Connecting;
 use crate::failure::{CallFailure, Kind};
+use crate::waiting::Joins;
 use gannet::storage::Store;
 use gannet::train::lbfgs::{
     CELLS_TABLE, Chief, Columns, Examples, Layout, LbfgsError, LbfgsSettings, LearnedWeights, LocalColumns,

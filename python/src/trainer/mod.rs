@@ -17,7 +17,7 @@ pub use servers::drop_tables;
 
 use crate::connecting::Connecting;
 use crate::failure::{CallFailure, Kind};
-use crate::waiting::Maker;
+use crate::waiting::{Joins, Maker};
 use examples::values;
 use gannet::train::{Data, Normalize, Options};
 use learner::{Learner, Learning, TrainedWeights};
@@ -26,7 +26,7 @@ use pyo3::prelude::*;
 use servers::EstimatorServers;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
-use stopping::{Joins, run_until_ctrl_c};
+use stopping::run_until_ctrl_c;
 
 pub use examples::ExampleArrays;
 

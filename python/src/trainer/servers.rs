@@ -1,10 +1,11 @@
 //! The servers that have an estimator's table. Each call connects anew: an estimator is pickled, copied and forked, and
 //! may rest for days between two calls.
 
-use super::stopping::{Joins, run_until_ctrl_c};
+use super::stopping::run_until_ctrl_c;
 use crate::connecting::{Connecting, configuration};
 use crate::failure::CallFailure;
 use crate::owner;
+use crate::waiting::Joins;
 use gannet::runs::RunId;
 use gannet::{Transports, Worker};
 use pyo3::prelude::*;

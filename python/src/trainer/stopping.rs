@@ -1,20 +1,10 @@
-//! Work on a thread of its own, which Ctrl-C stops.
+//! Trainings on a thread of their own, which Ctrl-C stops.
 
-use crate::failure::{CallFailure, Kind};
-use crate::waiting::wait_and;
+use crate::failure::CallFailure;
+use crate::waiting::{Joins, on_thread};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::channel;
-
-/// Whether a call that Ctrl-C ends waits for the end of its work.
-#[derive(Clone, Copy)]
-pub enum Joins {
-    /// The work ends soon after its flag is set, and the table is whole then.
-    Yes,
-    /// The work may wait for a server that is away. It ends by itself, at the latest when the wait does.
-    No,
-}
 
 /// What work and the call that waits for it share.
 #[derive(Debug, Clone, Default)]
@@ -33,20 +23,8 @@ pub fn run_until_ctrl_c<T: Send + 'static>(
     progress: Option<Py<PyAny>>,
     work: impl FnOnce(TrainingWatch) -> Result<T, CallFailure> + Send + 'static,
 ) -> PyResult<T> {
-    let watch = TrainingWatch::default();
-    let (send, answer) = channel();
-    let watched = watch.clone();
-    let run = move || drop(send.send(work(watched)));
-    let thread = std::thread::Builder::new().name("gannet-train".into()).spawn(run);
-    let failed = |error| CallFailure::new(Kind::Machine, format!("no thread to train: {error}"));
-    let thread = thread.map_err(failed)?;
-    let result = wait_and(py, answer, || {
-        let Some(progress) = &progress else { return Ok(()) };
-        progress.call1(py, (watch.done.load(Relaxed),)).map(drop)
-    });
-    watch.stop.store(true, Relaxed);
-    if let Joins::Yes = joins {
-        py.detach(|| drop(thread.join()));
-    }
-    result
+    let done = Arc::new(AtomicU64::new(0));
+    let seen = done.clone();
+    let tell = || progress.as_ref().map_or(Ok(()), |tell| tell.call1(py, (seen.load(Relaxed),)).map(drop));
+    on_thread(py, ("gannet-train", joins), move |stop| work(TrainingWatch { stop, done }), tell)
 }

@@ -54,8 +54,10 @@ pub struct OnnxSource<'a> {
     pub kind: &'a str,
     /// What its output is.
     pub task: Objective,
-    /// The keys of its features, with that of the intercept, and the weights of each.
-    pub rows: Vec<(u64, Vec<f32>)>,
+    /// The keys of its features, with that of the intercept.
+    pub keys: Vec<u64>,
+    /// The weights of each, one row after another.
+    pub weights: Vec<f32>,
     /// Weights of a row.
     pub width: usize,
     /// The layers of its network: for each unit the weights, and the bias behind them.
@@ -71,21 +73,24 @@ pub struct OnnxSource<'a> {
 }
 
 /// The features of a model by the numbers of their rows in the graph. The row behind the last has zeros.
-struct Rows {
+struct Rows<'a> {
     keys: Vec<u64>,
-    /// All weights of each row.
-    weights: Vec<Vec<f32>>,
+    /// The weights of each, in the same order.
+    weights: Vec<&'a [f32]>,
     /// Those of the intercept.
-    intercept: Option<Vec<f32>>,
+    intercept: Option<&'a [f32]>,
     width: usize,
 }
 
-impl Rows {
-    fn of(mut all: Vec<(u64, Vec<f32>)>, width: usize) -> Rows {
+impl<'a> Rows<'a> {
+    fn of(source: &'a OnnxSource<'_>) -> Rows<'a> {
+        let weights = source.weights.chunks_exact(source.width);
+        let mut all: Vec<(u64, &[f32])> = source.keys.iter().copied().zip(weights).collect();
         all.sort_unstable_by_key(|(key, _)| *key);
-        let intercept = all.iter().position(|(key, _)| *key == INTERCEPT_KEY).map(|at| all.remove(at).1);
+        // It has the largest of all keys.
+        let intercept = all.pop_if(|(key, _)| *key == INTERCEPT_KEY).map(|(_, weights)| weights);
         let (keys, weights) = all.into_iter().unzip();
-        Rows { keys, weights, intercept, width }
+        Rows { keys, weights, intercept, width: source.width }
     }
 
     /// The weights `from` to `to` of all rows, and of the row of zeros.
@@ -96,7 +101,7 @@ impl Rows {
 
     /// A weight of the intercept; 0 without one.
     fn intercept(&self, at: usize) -> f32 {
-        self.intercept.as_ref().map_or(0.0, |row| row[at])
+        self.intercept.map_or(0.0, |row| row[at])
     }
 }
 
@@ -120,16 +125,16 @@ struct Features {
 ///
 /// # Errors
 /// The model is too large, or of a kind that has no graph.
-pub fn onnx(mut source: OnnxSource<'_>) -> Result<Vec<u8>, OnnxError> {
-    let rows = Rows::of(std::mem::take(&mut source.rows), source.width);
+pub fn onnx(source: &OnnxSource<'_>) -> Result<Vec<u8>, OnnxError> {
+    let rows = Rows::of(source);
     // A key has at most ten bytes, the number of a row five, and normalization takes 13.
     let bytes = (rows.keys.len() + 1) * (10 + 5 + 13 + rows.width * 4);
     if bytes > BYTES_MAX {
         return Err(OnnxError::TooLarge { bytes });
     }
     let mut graph = Graph::default();
-    let features = inputs(&mut graph, &source, &rows);
-    scores::outputs(&mut graph, &source, &rows, &features)?;
+    let features = inputs(&mut graph, source, &rows);
+    scores::outputs(&mut graph, source, &rows, &features)?;
     let operators = |domain: &str, version| OperatorSetIdProto { domain: domain.to_owned(), version };
     let note =
         |(key, value): &(String, String)| StringStringEntryProto { key: key.clone(), value: value.clone() };
@@ -149,7 +154,7 @@ pub fn onnx(mut source: OnnxSource<'_>) -> Result<Vec<u8>, OnnxError> {
     Ok(model.encode_to_vec())
 }
 
-fn inputs(graph: &mut Graph, source: &OnnxSource<'_>, rows: &Rows) -> Features {
+fn inputs(graph: &mut Graph, source: &OnnxSource<'_>, rows: &Rows<'_>) -> Features {
     let shape = [EXAMPLES, FEATURES];
     let ids =
         graph.input("ids", INT64, &shape, "keys of features, the bits of uint64; -1 where there is none");

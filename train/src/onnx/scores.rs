@@ -9,7 +9,7 @@ use crate::learn::measures::{NumberLoss, Objective};
 pub fn outputs(
     graph: &mut Graph,
     source: &OnnxSource<'_>,
-    rows: &Rows,
+    rows: &Rows<'_>,
     features: &Features,
 ) -> Result<(), OnnxError> {
     let start = source.normalization.map_or(0.0, |normalization| normalization.start());
@@ -21,11 +21,15 @@ pub fn outputs(
     let factors = rows.width - 1;
     let pairs = match source.kind {
         "lr" | "linear" => None,
-        "fm" | "mf" => Some(pairs_of_factors(graph, factors, rows, features)),
+        "fm" | "mf" => {
+            let products = scaled(graph, (1, 1 + factors), rows, features);
+            Some(pairs_of_factors(graph, &products))
+        }
         "ffm" => Some(pairs_of_fields(graph, factors, rows, features)),
         "deepfm" => {
-            let pairs = pairs_of_factors(graph, factors, rows, features);
-            let pooled = pooled(graph, factors, rows, features);
+            let products = scaled(graph, (1, 1 + factors), rows, features);
+            let pairs = pairs_of_factors(graph, &products);
+            let pooled = pooled(graph, factors, &products, features);
             let network = network(graph, source, pooled);
             Some(graph.node("Add", &[&pairs, &network]))
         }
@@ -58,31 +62,30 @@ pub fn outputs(
 }
 
 /// The rows of features, weights `from` to `to` of each: (examples, features, weights).
-fn gathered(graph: &mut Graph, (from, to): (usize, usize), rows: &Rows, features: &Features) -> Value {
+fn gathered(graph: &mut Graph, (from, to): (usize, usize), rows: &Rows<'_>, features: &Features) -> Value {
     let table = graph.floats(&[rows.keys.len() + 1, to - from], &rows.part(from, to));
     graph.node("Gather", &[&table, &features.rows])
 }
 
 /// The rows of features times their values.
-fn scaled(graph: &mut Graph, weights: (usize, usize), rows: &Rows, features: &Features) -> Value {
+fn scaled(graph: &mut Graph, weights: (usize, usize), rows: &Rows<'_>, features: &Features) -> Value {
     let (values, gathered) = (graph.unsqueeze(&features.values, 2), gathered(graph, weights, rows, features));
     graph.node("Mul", &[&gathered, &values])
 }
 
 /// The sum of w x: (examples,).
-fn linear(graph: &mut Graph, rows: &Rows, features: &Features) -> Value {
+fn linear(graph: &mut Graph, rows: &Rows<'_>, features: &Features) -> Value {
     let table = graph.floats(&[rows.keys.len() + 1], &rows.part(0, 1));
     let weights = graph.node("Gather", &[&table, &features.rows]);
     let products = graph.node("Mul", &[&weights, &features.values]);
     graph.sum(&products, 1)
 }
 
-/// Half of |sum v x|^2 - sum |v x|^2: (examples,).
-fn pairs_of_factors(graph: &mut Graph, factors: usize, rows: &Rows, features: &Features) -> Value {
-    let products = scaled(graph, (1, 1 + factors), rows, features);
-    let sums = graph.sum(&products, 1);
+/// Half of |sum v x|^2 - sum |v x|^2, of the products v x (examples, features, factors): (examples,).
+fn pairs_of_factors(graph: &mut Graph, products: &Value) -> Value {
+    let sums = graph.sum(products, 1);
     let of_sums = graph.node("Mul", &[&sums, &sums]);
-    let squares = graph.node("Mul", &[&products, &products]);
+    let squares = graph.node("Mul", &[products, products]);
     let squares = graph.sum(&squares, 1);
     let pairs = graph.node("Sub", &[&of_sums, &squares]);
     let pairs = graph.sum(&pairs, 1);
@@ -117,7 +120,7 @@ fn by_place(graph: &mut Graph, places: &Value, products: &Value) -> Value {
 }
 
 /// The pairs of a field-aware machine: half of the sum of S(a, b) . S(b, a), less half of the sum of |v_i,f(i) x_i|^2.
-fn pairs_of_fields(graph: &mut Graph, width: usize, rows: &Rows, features: &Features) -> Value {
+fn pairs_of_fields(graph: &mut Graph, width: usize, rows: &Rows<'_>, features: &Features) -> Value {
     let (count, factors) = (features.place_count as i64, (width / features.place_count) as i64);
     let products = scaled(graph, (1, 1 + width), rows, features);
     let places = places(graph, features);
@@ -136,14 +139,13 @@ fn pairs_of_fields(graph: &mut Graph, width: usize, rows: &Rows, features: &Feat
 }
 
 /// What the network reads: the sum of v x of each field, (examples, inputs).
-fn pooled(graph: &mut Graph, factors: usize, rows: &Rows, features: &Features) -> Value {
-    let products = scaled(graph, (1, 1 + factors), rows, features);
+fn pooled(graph: &mut Graph, factors: usize, products: &Value, features: &Features) -> Value {
     // A network of one vector reads all features, also those of other fields.
     if features.place_count == 1 {
-        return graph.sum(&products, 1);
+        return graph.sum(products, 1);
     }
     let places = places(graph, features);
-    let sums = by_place(graph, &places, &products);
+    let sums = by_place(graph, &places, products);
     graph.reshape(&sums, &[0, (features.place_count * factors) as i64])
 }
 
@@ -169,7 +171,7 @@ fn layer(units: &[Vec<f32>]) -> (Vec<f32>, Vec<f32>, [usize; 2]) {
     (weights, units.iter().map(|unit| unit[inputs]).collect(), [units.len(), inputs])
 }
 
-fn classes_of(graph: &mut Graph, (rows, features): (&Rows, &Features), classes: usize, start: f32) {
+fn classes_of(graph: &mut Graph, (rows, features): (&Rows<'_>, &Features), classes: usize, start: f32) {
     let products = scaled(graph, (0, classes), rows, features);
     let logits = graph.sum(&products, 1);
     let intercepts: Vec<f32> = (0..classes).map(|class| rows.intercept(class) + start).collect();

@@ -161,11 +161,14 @@ impl SavedModel {
     /// The model is too large for the format.
     pub fn onnx(&self) -> Result<Vec<u8>, OnnxError> {
         let (model, reading) = (self.model(), &self.reading);
-        let row = |(key, row): (u64, &[f32])| (key, row.to_vec());
-        let rows = match &self.weights {
-            SavedWeights::Clicks(weights, _) => weights.iter().map(|(key, of)| (key, vec![of])).collect(),
-            SavedWeights::Tables(tables) => tables.rows(0).map(row).collect(),
-        };
+        let (mut keys, mut weights) = (Vec::new(), Vec::new());
+        match &self.weights {
+            SavedWeights::Clicks(all, _) => (keys, weights) = all.iter().unzip(),
+            SavedWeights::Tables(tables) => tables.rows(0).for_each(|(key, row)| {
+                keys.push(key);
+                weights.extend_from_slice(row);
+            }),
+        }
         let mut layers = Vec::new();
         if let SavedWeights::Tables(tables) = &self.weights {
             for (number, (schema, units)) in (1..).zip(model.dense()) {
@@ -180,10 +183,11 @@ impl SavedModel {
             let lists = [("categorical", categorical), ("numeric", numeric), ("both", both)];
             notes.extend(lists.map(|(name, of)| (name.to_owned(), of.join("\n"))));
         }
-        onnx(OnnxSource {
+        onnx(&OnnxSource {
             kind: &self.shape.model,
             task: model.task(),
-            rows,
+            keys,
+            weights,
             width: model.sparse().weights(),
             layers,
             fields: reading.fields.as_deref(),

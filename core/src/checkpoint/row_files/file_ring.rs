@@ -139,10 +139,10 @@ impl FileRing {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: an entry of `begin` names memory of a buffer in `slots`. It stays there, unchanged, until the answer
-        // has come: `answers` alone takes it out, and `drop` waits for all answers, or leaks the buffers. `begin`
-        // queues a slot only when it has no request without an answer. The other entries name no memory. The file is
-        // open as long as the ring: both are in `self`.
+        // An entry of `begin` names memory of a buffer in `slots`, and no other entry names any. `begin` queues a slot
+        // only when it has no request without an answer.
+        // SAFETY: the buffer stays in its slot, unchanged, until the answer has come: `answers` alone takes it out, and
+        // `drop` waits for all answers, or leaks the buffers. The file is open as long as the ring: both are in `self`.
         let pushed = unsafe { self.queue.submission().push(entry) };
         pushed.map_err(|_| io::Error::other("the queue of io_uring is full"))?;
         self.in_flight += 1;
