@@ -286,37 +286,3 @@ fn existing_rows_of_another_schema_are_named_and_unchanged() {
     // The same command with another folder setting trains again from the start.
     assert_eq!(run(&format!("train {data} --out {out} --l1 0.5")).code, Some(0));
 }
-
-/// The shipped flights, with the columns on which scikit-learn was measured (docs/data.md). The result must not
-/// be worse.
-#[test]
-fn flights_are_learned_no_worse_than_by_scikit_learn() {
-    use std::io::Read;
-    let folder = tempfile::tempdir().unwrap();
-    let mut text = String::new();
-    let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../data/flights.csv.gz")).unwrap();
-    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
-    let (header, rows) = text.split_once('\n').unwrap();
-    let (mut train, mut test) = (format!("{header}\n"), format!("{header}\n"));
-    for (i, line) in rows.lines().enumerate() {
-        let to = if i % 5 == 0 { &mut test } else { &mut train };
-        to.push_str(line);
-        to.push('\n');
-    }
-    let train = write(folder.path(), "train.csv", train.as_bytes());
-    let test = write(folder.path(), "test.csv", test.as_bytes());
-    let columns = "carrier,flight,tailnum,origin,dest,hour,month,weekday";
-    // (columns, scikit-learn's AUC and log loss on this split)
-    for (columns, auc, loss) in
-        [(columns.to_string(), 0.68459, 0.51022), (format!("{columns},date"), 0.76228, 0.46263)]
-    {
-        let done = run(&format!("train {train} --test {test} --categorical {columns} {FLAGS} --json")).json();
-        let (got_auc, got_loss) =
-            (done["test_auc"].as_f64().unwrap(), done["test_logloss"].as_f64().unwrap());
-        assert!(
-            got_auc >= auc - 0.0005 && got_loss <= loss + 0.0002,
-            "{columns}: AUC {got_auc}, log loss {got_loss}"
-        );
-    }
-}
-const FLAGS: &str = "--epochs 30 --alpha 0.02";
