@@ -38,6 +38,7 @@ mod predict;
 mod report;
 mod runs;
 mod security;
+mod serve;
 mod server;
 mod signals;
 mod status;
@@ -77,6 +78,7 @@ fn run_command(cli: Cli) -> Result<(), Failure> {
         Command::Status(args) => status::run_status(&args),
         Command::Forget(args) => forget::run_forget(&args),
         Command::Predict(args) => predict::run_predict(&args),
+        Command::Serve(args) => serve::run_serve(&args),
         Command::Tune(args) => tune::run_tune(&args),
         Command::Inspect(args) => inspect::run_inspect(&args),
         Command::Export(args) => export::run_export(&args),

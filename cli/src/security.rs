@@ -23,18 +23,39 @@ pub fn of_server(
     args: &SecurityArgs,
     tls_server: &TlsServerArgs,
 ) -> Result<Secured, Failure> {
-    let tls = pair(args).map(|(cert, key)| TlsServer::load(cert, key, tls_server.tls_client_ca.as_deref()));
-    let tls = tls.transpose().map_err(|error| Failure::input(error.to_string()))?;
+    let tls = tls_of_server(args, tls_server)?;
     let token = token(args)?;
     if !is_loopback(listen) {
         let what = format!("{flag} {listen}");
         let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
-        check_secrets(&what, args.insecure, token.is_some(), tls, "--tls-cert FILE with --tls-key FILE")?;
+        let flags = "--tls-cert FILE with --tls-key FILE";
+        check_secrets(&what, args.insecure, token.is_some(), tls, flags, TABLES)?;
     }
     Ok(match tls {
         Some(tls) => Secured { net: net.with_tls_server(tls).with_token(token.is_some()), token },
         None => Secured { net: net.with_token(token.is_some()), token },
     })
+}
+
+/// The security of a server of HTTP: its certificate, and the token of requests.
+pub fn of_http(
+    (flag, listen): (&str, &str),
+    args: &SecurityArgs,
+    tls_server: &TlsServerArgs,
+) -> Result<(Option<TlsServer>, Option<Token>), Failure> {
+    let tls = tls_of_server(args, tls_server)?;
+    let token = token(args)?;
+    if !is_loopback(listen) {
+        let what = format!("{flag} {listen}");
+        let flags = "--tls-cert FILE with --tls-key FILE";
+        check_secrets(&what, args.insecure, token.is_some(), tls.is_some(), flags, "may ask for predictions")?;
+    }
+    Ok((tls, token))
+}
+
+fn tls_of_server(args: &SecurityArgs, tls_server: &TlsServerArgs) -> Result<Option<TlsServer>, Failure> {
+    let tls = pair(args).map(|(cert, key)| TlsServer::load(cert, key, tls_server.tls_client_ca.as_deref()));
+    tls.transpose().map_err(|error| Failure::input(error.to_string()))
 }
 
 /// The security of a worker of these servers.
@@ -52,7 +73,7 @@ pub fn of_worker(
     if let Some(far) = hosts.iter().find(|host| !is_loopback(host)) {
         let what = format!("server {far}");
         let tls = encrypts(&what, &net, args.insecure, tls.is_some())?;
-        check_secrets(&what, args.insecure, token.is_some(), tls, "--tls-ca FILE")?;
+        check_secrets(&what, args.insecure, token.is_some(), tls, "--tls-ca FILE", TABLES)?;
     }
     Ok(match tls {
         Some(tls) => Secured { net: net.with_tls_client(tls).with_token(token.is_some()), token },
@@ -100,8 +121,18 @@ fn encrypts(what: &str, net: &Transports, insecure: bool, tls: bool) -> Result<b
     }
 }
 
-/// Beyond loopback requires a token and TLS, or `--insecure`.
-fn check_secrets(what: &str, insecure: bool, token: bool, tls: bool, flags: &str) -> Result<(), Failure> {
+/// What peers of a server of tables can do.
+const TABLES: &str = "may read and change the tables";
+
+/// Beyond loopback requires a token and TLS, or `--insecure`. `may`: what whoever reaches the address can do.
+fn check_secrets(
+    what: &str,
+    insecure: bool,
+    token: bool,
+    tls: bool,
+    flags: &str,
+    may: &str,
+) -> Result<(), Failure> {
     let missing = match (token, tls) {
         (true, true) => return Ok(()),
         (true, false) => flags.to_owned(),
@@ -114,7 +145,7 @@ fn check_secrets(what: &str, insecure: bool, token: bool, tls: bool, flags: &str
              --insecure on a network where you trust everyone"
         )));
     }
-    let open = if token { "" } else { "; whoever reaches it may read and change the tables" };
+    let open = if token { String::new() } else { format!("; whoever reaches it {may}") };
     let plain = if tls { "" } else { "; what is sent can be read and changed on the way" };
     tracing::warn!("{what} with --insecure{open}{plain}");
     Ok(())
@@ -125,7 +156,7 @@ fn check_secrets(what: &str, insecure: bool, token: bool, tls: bool, flags: &str
 pub fn must_be_encrypted(what: &str, addr: &str, has_tls: bool, insecure: bool) -> Result<(), Failure> {
     match is_loopback(addr) || has_tls {
         true => Ok(()),
-        false => check_secrets(what, insecure, true, false, "etcds:// and --tls-ca FILE"),
+        false => check_secrets(what, insecure, true, false, "etcds:// and --tls-ca FILE", TABLES),
     }
 }
 

@@ -43,21 +43,39 @@ pub fn report_full_files() -> Result<(), Failure> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(failed)
 }
 
+/// Sleeps, without using CPU, until one of these signals arrives.
+///
+/// # Errors
+/// The handlers cannot be set.
+pub fn wait_for_signal(stop: &AtomicBool) -> Result<(), Failure> {
+    sleep(stop, |_| {}, &|| true)
+}
+
 /// Sleeps, without using CPU, until one of these signals arrives or a thread of the server dies.
 ///
 /// # Errors
 /// The handlers cannot be set.
 pub fn wait(stop: &AtomicBool, server: &Server) -> Result<(), Failure> {
+    // The stream has space for this byte: the only other bytes are those of signals.
+    let wake = |waker: UnixStream| server.on_death(move |_| drop((&waker).write_all(&[0])));
+    sleep(stop, wake, &|| server.is_running())
+}
+
+/// Sleeps until a signal arrives, or `goes_on` is false after a byte was written to the stream that `wake` gets.
+fn sleep(
+    stop: &AtomicBool,
+    wake: impl FnOnce(UnixStream),
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::new(SYSTEM, format!("waiting for a signal: {e}"));
-    let (mut wake, waker) = UnixStream::pair().map_err(failed)?;
+    let (mut woken, waker) = UnixStream::pair().map_err(failed)?;
     for signal in [SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, waker.try_clone().map_err(failed)?).map_err(failed)?;
     }
-    // The stream has space for this byte: the only other bytes are those of signals.
-    server.on_death(move |_| drop((&waker).write_all(&[0])));
+    wake(waker);
     // An earlier signal has set the flag. A later one writes a byte.
-    while !stop.load(Relaxed) && server.is_running() {
-        match wake.read(&mut [0]) {
+    while !stop.load(Relaxed) && goes_on() {
+        match woken.read(&mut [0]) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(failed(error)),
             _ => {}
         }

@@ -26,7 +26,7 @@ pub use read::bytes::stop_flag::StopFlag;
 pub use read::bytes::stream::ReadPosition;
 pub use read::cache::place::Cache;
 pub use read::class_weights::ClassWeights;
-pub use read::data::{CsvForm, Data, DetectedFile, Format, Share};
+pub use read::data::{CsvForm, Data, DetectedFile, Format, Share, Text};
 pub use read::error::{BadLine, BadLines, ReadError};
 pub use read::feature_names::FeatureNames;
 pub use read::fields::crosses::Crosses;

@@ -8,6 +8,7 @@ use crate::flags::job::TypedFlags;
 use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 use crate::flags::log::LogArgs;
 use crate::flags::scores::{InspectArgs, ModelExportArgs, PredictArgs};
+use crate::flags::serve::ServeArgs;
 use crate::flags::server::{SchedulerArgs, ServerArgs};
 use crate::flags::status::{ForgetArgs, StatusArgs};
 use crate::flags::training::TrainArgs;
@@ -90,6 +91,8 @@ pub enum Command {
     Forget(ForgetArgs),
     /// Score examples with a trained model.
     Predict(PredictArgs),
+    /// Answer requests for predictions over HTTP, with trained models.
+    Serve(ServeArgs),
     /// Look for good settings of a training: try some side by side, on one reading of its data.
     Tune(TuneArgs),
     /// Show what a trained model has learned: its largest weights by name, and those of each field.

@@ -14,6 +14,7 @@ pub mod model;
 pub mod optimizer;
 pub mod scores;
 pub mod security;
+pub mod serve;
 pub mod server;
 pub mod status;
 pub mod training;

@@ -30,20 +30,35 @@ impl Metrics {
     /// # Errors
     /// The address is invalid, other machines can reach it without `--metrics-public`, or listening there fails.
     pub fn start(args: &MetricsArgs, role: &'static str) -> Result<Metrics, Failure> {
+        let mut metrics = Metrics::without_endpoint(role);
+        if let Some(addr) = &args.addr {
+            metrics.endpoint = Some(listen(addr, args.public, metrics.answers.clone())?);
+        }
+        Ok(metrics)
+    }
+
+    /// The metrics of a process that has a server of pages for them.
+    pub fn without_endpoint(role: &'static str) -> Metrics {
         let (started, parts, server) = (process::now(), Mutex::default(), Mutex::default());
-        let answers = Arc::new(Answers { role, started, parts, server });
-        let endpoint = match &args.addr {
-            Some(addr) => Some(listen(addr, args.public, answers.clone())?),
-            None => None,
-        };
-        Ok(Metrics { answers, endpoint })
+        Metrics { answers: Arc::new(Answers { role, started, parts, server }), endpoint: None }
+    }
+
+    /// Writes the page.
+    pub fn page(&self) -> Arc<dyn Fn() -> String + Send + Sync> {
+        let answers = self.answers.clone();
+        Arc::new(move || answers.metrics())
+    }
+
+    /// Adds the metrics of a part of the process, if anybody can fetch them from its endpoint.
+    pub fn add(&self, write: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
+        if self.endpoint.is_some() {
+            self.add_always(write);
+        }
     }
 
     /// Adds the metrics of a part of the process.
-    pub fn add(&self, write: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
-        if self.endpoint.is_some() {
-            self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(write));
-        }
+    pub fn add_always(&self, write: impl Fn(&mut dyn MetricsSink) + Send + Sync + 'static) {
+        self.answers.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(write));
     }
 
     /// Adds the metrics of a store's images.

@@ -41,12 +41,7 @@ pub fn run_predict(args: &PredictArgs) -> Result<(), Failure> {
         }
         text.clear();
         for outputs in outputs.to_vec().chunks_mut(task.outputs()) {
-            let _ = match Forecast::of(task, outputs) {
-                Forecast::Probability(x) | Forecast::Number(x) | Forecast::Margin(x) => {
-                    writeln!(text, "{x:.6}")
-                }
-                Forecast::Class(class, probability) => writeln!(text, "{class} {probability:.6}"),
-            };
+            let _ = writeln!(text, "{}", Forecast::of(task, outputs));
         }
         write_out(&mut out, &text)
     };

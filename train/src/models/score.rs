@@ -12,6 +12,7 @@ use crate::limits::SCORE_BATCH;
 use crate::read::data::{Data, Share};
 use crate::read::error::BadLines;
 use crate::read::reader::Reader;
+use std::fmt;
 
 /// The prediction for an example.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,6 +104,16 @@ impl Forecast {
             Objective::Separation => Forecast::Margin(outputs[0]),
             Objective::Number(_) => Forecast::Number(outputs[0]),
             Objective::Class(_) => Forecast::Class(class, outputs[class]),
+        }
+    }
+}
+
+impl fmt::Display for Forecast {
+    /// Six digits behind the point. A class comes before its probability.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Forecast::Probability(x) | Forecast::Number(x) | Forecast::Margin(x) => write!(f, "{x:.6}"),
+            Forecast::Class(class, probability) => write!(f, "{class} {probability:.6}"),
         }
     }
 }

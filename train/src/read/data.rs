@@ -122,7 +122,16 @@ pub struct DetectedFile {
     pub columns: Option<Columns>,
 }
 
-/// Data and how to read it: files, one after the other, as if they were one file; or a source of examples.
+/// A text in memory.
+#[derive(Debug)]
+pub struct Text {
+    /// What messages call it.
+    pub name: String,
+    /// Its lines.
+    pub bytes: Vec<u8>,
+}
+
+/// Data and how to read it: files, one after the other, as if they were one file; a text; or a source of examples.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// The files, as [`files`](crate::files()) lists them; `-` is standard input.
@@ -158,6 +167,8 @@ pub struct Data {
     pub unlabelled: bool,
     /// Where the examples are, if they are not in files.
     pub source: Option<Arc<dyn BlockSource>>,
+    /// The text that is read as that of a file, if it is in memory.
+    pub text: Option<Arc<Text>>,
     /// Keeps what is parsed for later passes over the files.
     pub cache: Option<Cache>,
     /// Ends waits: for bytes of standard input or a FIFO, and for the next split.
@@ -189,6 +200,7 @@ impl Data {
             skip_bad_lines: 0,
             unlabelled: false,
             source: None,
+            text: None,
             cache: None,
             stop: StopFlag::default(),
         }
@@ -199,10 +211,18 @@ impl Data {
         Data { source: Some(source), ..Data::of(Vec::new()) }
     }
 
+    /// A text in memory, with the other settings of [`new`](Self::new). Its format is found as that of a file.
+    pub fn text(name: &str, bytes: Vec<u8>) -> Data {
+        Data { text: Some(Arc::new(Text { name: name.to_owned(), bytes })), ..Data::of(Vec::new()) }
+    }
+
     /// The name of all files together, for messages.
     pub(crate) fn name(&self) -> String {
         if let Some(source) = &self.source {
             return source.name();
+        }
+        if let Some(text) = &self.text {
+            return text.name.clone();
         }
         match &self.files[..] {
             [] => "(no file)".into(),

@@ -76,12 +76,14 @@ impl FeatureNames<'_> {
             names.add_crosses(data)?;
             return Ok(names);
         }
+        if let Some(text) = &data.text {
+            names.add_file(&mut Source::of_text(text.name.clone(), &text.bytes), &plain)?;
+        }
         for path in &data.files {
             let io = |source| ReadError::io(path, source);
             let stream = Stream::open(path, ReadPosition::default().read, &data.stop).map_err(io)?;
             let mut source = Source::new(path.clone(), stream, &data.stop)?;
-            let Some(kind) = LineReader::of(&mut source, &plain)? else { continue };
-            names.add_file(&mut source, kind)?;
+            names.add_file(&mut source, &plain)?;
         }
         names.add_crosses(data)?;
         Ok(names)
@@ -158,7 +160,8 @@ impl FeatureNames<'_> {
         self.put(id, ColumnKeys::new(column).categorical(text), value);
     }
 
-    fn add_file(&mut self, source: &mut Source, mut kind: LineReader) -> Result<(), ReadError> {
+    fn add_file(&mut self, source: &mut Source, plain: &Data) -> Result<(), ReadError> {
+        let Some(mut kind) = LineReader::of(source, plain)? else { return Ok(()) };
         let header = match &kind {
             LineReader::Csv(records, _) => records.header.clone(),
             LineReader::Criteo(_) => criteo::columns().collect(),

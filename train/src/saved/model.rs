@@ -37,6 +37,8 @@ pub struct SavedModel {
     pub reading: DataReading,
     /// The rows of its features.
     pub rows: u64,
+    /// Names the content of its folder.
+    pub digest: u64,
 }
 
 /// The weights of a model.
@@ -260,7 +262,8 @@ pub fn load_model(folder: &Path) -> Result<SavedModel, SavedModelError> {
     };
     let (shape, settings, rows) = (Shape::of(&first), settings_of(&first), first.rows());
     let (reading, names) = (reading(&first, folder)?, first.note(NAMES).map(str::to_owned));
-    Ok(SavedModel { folder: folder.to_owned(), shape, settings, weights, names, reading, rows })
+    let digest = first.digest();
+    Ok(SavedModel { folder: folder.to_owned(), shape, settings, weights, names, reading, rows, digest })
 }
 
 /// Reads the tables of a model.

@@ -99,6 +99,11 @@ impl TlsServer {
         Ok(TlsServer(Arc::new(config), client_ca.is_some()))
     }
 
+    /// The settings, for servers of other protocols.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.0.clone()
+    }
+
     /// Whether only clients with a certificate may connect.
     pub fn asks_for_certificates(&self) -> bool {
         self.1

@@ -10,6 +10,8 @@ use std::io::{self, Read};
 /// The plain bytes of a stream.
 pub(crate) enum Decompressed {
     Plain(Stream),
+    /// There are no more bytes: the text was in memory.
+    Nothing,
     Gzip(Box<MultiGzDecoder<Stream>>),
     Zstd(Box<zstd::Decoder<'static, Stream>>),
 }
@@ -73,7 +75,7 @@ impl Decompressed {
 
     /// The error if the unpacked bytes begin a table in a binary file.
     pub fn table_inside(&self, file: &str, head: &[u8]) -> Option<ReadError> {
-        if matches!(self, Decompressed::Plain(_)) {
+        if matches!(self, Decompressed::Plain(_) | Decompressed::Nothing) {
             return None;
         }
         let mut tables = UNREADABLE.iter().filter(|(_, _, remedy)| *remedy == TABLES);
@@ -85,7 +87,7 @@ impl Decompressed {
     #[cold]
     pub fn failed(&self, file: &str, bytes: u64, source: io::Error, stop: &StopFlag) -> ReadError {
         let (packing, at) = match self {
-            Decompressed::Plain(_) => return failed_io(file, source, stop),
+            Decompressed::Plain(_) | Decompressed::Nothing => return failed_io(file, source, stop),
             Decompressed::Gzip(decoder) => ("gzip", decoder.get_ref().consumed()),
             Decompressed::Zstd(decoder) => ("zstd", decoder.get_ref().consumed()),
         };
@@ -104,6 +106,7 @@ impl Read for Decompressed {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
             Decompressed::Plain(stream) => stream.read(out),
+            Decompressed::Nothing => Ok(0),
             Decompressed::Gzip(decoder) => decoder.read(out),
             Decompressed::Zstd(decoder) => decoder.read(out),
         }

@@ -51,6 +51,31 @@ impl Source {
         Source::of(file, Decompressed::Plain(stream), true, stop)
     }
 
+    /// The lines of a text in memory.
+    pub fn of_text(file: String, text: &[u8]) -> Source {
+        let ended = text.last().is_some_and(|&last| last != b'\n');
+        let mut buffer = Vec::with_capacity(text.len() + usize::from(ended) + PAD_BYTES);
+        buffer.extend_from_slice(text);
+        buffer.extend(ended.then_some(b'\n'));
+        let end = buffer.len();
+        buffer.resize(end + PAD_BYTES, 0);
+        Source {
+            file,
+            bytes: Decompressed::Nothing,
+            stop: StopFlag::default(),
+            at: if text.starts_with(MARK) { MARK.len() } else { 0 },
+            buffer,
+            end,
+            filled: end,
+            unpacked: text.len() as u64,
+            line: 0,
+            begun: true,
+            done: true,
+            ended,
+            csv: None,
+        }
+    }
+
     fn of(file: String, bytes: Decompressed, begun: bool, stop: &StopFlag) -> Source {
         Source {
             file,

@@ -52,6 +52,10 @@ impl LineBlocks {
     /// or `share` is out of range.
     pub(crate) fn open(data: &Data, batch: usize, share: Share) -> Result<LineBlocks, ReadError> {
         LineBlocks::check_limits(batch, share)?;
+        if let Some(text) = &data.text {
+            let source = Source::of_text(text.name.clone(), &text.bytes);
+            return LineBlocks::begin(data, source, ReadPosition::default(), batch, share);
+        }
         let position = ReadPosition { total: bytes_of(data)?, ..ReadPosition::default() };
         let mut next_file = 0;
         let opened = open_next(data, &mut next_file, &position, None, |_| {})?;
@@ -72,7 +76,17 @@ impl LineBlocks {
         LineBlocks::check_limits(batch, share)?;
         let position = ReadPosition::default();
         let stream = Stream::over(bytes, position.read.clone());
-        let mut source = Source::new(data.name(), stream, &data.stop)?;
+        LineBlocks::begin(data, Source::new(data.name(), stream, &data.stop)?, position, batch, share)
+    }
+
+    /// Begins to read a source that is all of the data.
+    fn begin(
+        data: &Data,
+        mut source: Source,
+        position: ReadPosition,
+        batch: usize,
+        share: Share,
+    ) -> Result<LineBlocks, ReadError> {
         let empty = || ReadError::Empty { file: data.name() };
         let kind = LineReader::of(&mut source, data)?.ok_or_else(empty)?;
         Ok(LineBlocks::new(data, batch, share, position, data.files.len(), source, kind))

@@ -1,0 +1,87 @@
+//! `gannet serve`: answers requests for predictions until SIGTERM or SIGINT, then ends those that have begun.
+
+use crate::failure::{Failure, SYSTEM};
+use crate::flags::serve::ServeArgs;
+use crate::metrics::Metrics;
+use crate::model::saves;
+use crate::{security, signals};
+use gannet_serve::{Catalog, Counters, Limits, ModelSource, ServeConfig, ServeError, Split, serve};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most bytes of the bodies of all requests, in bodies of the largest size.
+const BODIES: usize = 32;
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        let text = error.to_string();
+        match error {
+            ServeError::Model { error, .. } => Failure::new(Failure::from(error).code, text),
+            ServeError::Settings(_) => Failure::input(text),
+            ServeError::System(_) => Failure::new(SYSTEM, text),
+        }
+    }
+}
+
+fn limits(args: &ServeArgs) -> Limits {
+    let defaults = Limits::default();
+    let body_bytes = args.request_bytes.as_u64() as usize;
+    Limits {
+        threads: args.threads.map_or(defaults.threads, |threads| threads as usize),
+        connections: args.connections as usize,
+        requests: args.requests as usize,
+        body_bytes,
+        bodies_bytes: defaults.bodies_bytes.max(BODIES * body_bytes),
+        time: Duration::from_secs_f64(args.request_time),
+    }
+}
+
+/// Runs the command.
+pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
+    let (tls, token) = security::of_http(("--listen", &args.listen), &args.security, &args.tls_server)?;
+    let stop = signals::stop_flag()?;
+    let source = |named: &crate::flags::serve::NamedFolder| ModelSource {
+        name: named.name.clone().unwrap_or_else(|| args.name.clone()),
+        folder: named.folder.clone(),
+    };
+    let models: Vec<ModelSource> = args.model.iter().map(source).collect();
+    let splits = args.split.iter().map(|(name, percent)| Split { name: name.clone(), percent: *percent });
+    let splits: Vec<Split> = splits.collect();
+    let listener = TcpListener::bind(&args.listen).map_err(|error| {
+        Failure::new(SYSTEM, format!("--listen {}: cannot listen: {error}", args.listen))
+    })?;
+    let catalog = Arc::new(Catalog::load(&models, &splits)?);
+    for slot in catalog.slots() {
+        saves::warn_of_early_end(&slot.folder, slot.current().saved.reading.ended.as_deref());
+    }
+    let counters = Arc::new(Counters::default());
+    let metrics = Metrics::without_endpoint("serve");
+    let told = (catalog.clone(), counters.clone());
+    metrics.add_always(move |page| told.1.tell(&told.0, page));
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let config = ServeConfig {
+        listener,
+        token,
+        tls,
+        max_age: args.max_age.map(Duration::from_secs_f64),
+        limits: limits(args),
+        metrics: metrics.page(),
+    };
+    let server = serve(config, catalog.clone(), counters)?;
+    for slot in catalog.slots() {
+        let (model, folder) = (slot.current(), slot.folder.display());
+        notice!(
+            "gannet: model {:?} from {folder}: {}, version {}, {} rows",
+            slot.name,
+            model.saved.shape().model,
+            model.version,
+            model.saved.rows
+        );
+    }
+    say!("gannet serve listening on {scheme}://{}", server.addr());
+    signals::wait_for_signal(&stop)?;
+    server.stop();
+    say!("gannet serve stopped");
+    Ok(())
+}

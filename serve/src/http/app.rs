@@ -1,0 +1,46 @@
+//! What the answers to all requests share.
+
+use super::admission::Admission;
+use crate::config::MetricsPage;
+use crate::counters::Counters;
+use crate::error::RequestError;
+use crate::limits::Limits;
+use crate::models::Catalog;
+use axum::http::{HeaderMap, header};
+use gannet::security::Token;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The state of a process that serves.
+pub struct App {
+    /// The models.
+    pub catalog: Arc<Catalog>,
+    /// What is counted.
+    pub counters: Arc<Counters>,
+    /// Who may begin.
+    pub admission: Admission,
+    /// The limits.
+    pub limits: Limits,
+    /// The token that requests must carry.
+    pub token: Option<Token>,
+    /// Models that are older make the process unready.
+    pub max_age: Option<Duration>,
+    /// The page of metrics.
+    pub metrics: MetricsPage,
+}
+
+impl App {
+    /// Checks the token of a request.
+    ///
+    /// # Errors
+    /// It is missing or wrong.
+    pub fn check_token(&self, headers: &HeaderMap) -> Result<(), RequestError> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let given = given.and_then(|value| value.split_at_checked(7));
+        match given {
+            Some((scheme, secret)) if scheme.eq_ignore_ascii_case(b"Bearer ") && token.is(secret) => Ok(()),
+            _ => Err(RequestError::Unauthorized),
+        }
+    }
+}

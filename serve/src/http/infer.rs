@@ -1,0 +1,127 @@
+//! The pages of the Open Inference Protocol: health, metadata, predictions.
+
+use super::app::App;
+use super::body;
+use super::routes::{failed, json};
+use crate::error::RequestError;
+use crate::inference::{InferRequest, answer, data_of, metadata};
+use crate::models::Chosen;
+use crate::scores::{Deadline, score};
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Where the JSON of a request ends, and that of an answer.
+const JSON_BYTES: &str = "inference-header-content-length";
+
+/// The place of these requests among the [kinds](crate::counters::KINDS).
+const KIND: usize = 0;
+
+/// `GET v2`: the server.
+pub async fn server() -> Response {
+    let extensions = ["binary_tensor_data"];
+    json(&json!({"name": "gannet", "version": env!("CARGO_PKG_VERSION"), "extensions": extensions}))
+}
+
+/// `GET v2/health/live`.
+pub async fn live() -> Response {
+    json(&json!({"live": true}))
+}
+
+/// `GET v2/health/ready`.
+pub async fn ready(State(app): State<Arc<App>>) -> Response {
+    match app.catalog.unready(app.max_age) {
+        None => json(&json!({"ready": true})),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, json(&json!({"ready": false, "error": why}))).into_response(),
+    }
+}
+
+/// The model that a path names, and the version.
+pub type ModelPath = Path<Vec<String>>;
+
+fn find(app: &App, path: &[String]) -> Result<Chosen, RequestError> {
+    app.catalog.find(&path[0], path.get(1).map(String::as_str))
+}
+
+/// `GET v2/models/NAME[/versions/VERSION]/ready`.
+pub async fn model_ready(State(app): State<Arc<App>>, Path(path): ModelPath) -> Response {
+    match find(&app, &path) {
+        Ok(Chosen { slot, .. }) => json(&json!({"name": slot.name, "ready": true})),
+        Err(error) => failed(&error),
+    }
+}
+
+/// `GET v2/models`: the names of all models.
+pub async fn models(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    if let Err(error) = app.check_token(&headers) {
+        return failed(&error);
+    }
+    let names: Vec<&str> = app.catalog.slots().iter().map(|slot| &*slot.name).collect();
+    json(&json!({"models": names}))
+}
+
+/// `GET v2/models/NAME[/versions/VERSION]`.
+pub async fn model(State(app): State<Arc<App>>, Path(path): ModelPath, headers: HeaderMap) -> Response {
+    let found = app.check_token(&headers).and_then(|()| find(&app, &path));
+    match found.map(|chosen| serde_json::to_value(metadata(&chosen.slot.name, &chosen.model))) {
+        Ok(Ok(object)) => json(&object),
+        Ok(Err(error)) => failed(&RequestError::Failed(error.to_string())),
+        Err(error) => failed(&error),
+    }
+}
+
+/// `POST v2/models/NAME[/versions/VERSION]/infer`.
+pub async fn infer(
+    State(app): State<Arc<App>>,
+    Path(path): ModelPath,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let began = Instant::now();
+    let response = match answered(&app, &path, &headers, body).await {
+        Ok(response) => response,
+        Err(error) => failed(&error),
+    };
+    app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
+    response
+}
+
+async fn answered(
+    app: &App,
+    path: &[String],
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, RequestError> {
+    app.check_token(headers)?;
+    let deadline = Deadline::after(app.limits.time);
+    let most = body::announced(headers, app.limits.body_bytes)?;
+    let _place = app.admission.enter(most)?;
+    let _count = app.counters.begin();
+    let bytes = body::read(headers, body, app.limits.body_bytes, deadline).await?;
+    let json_bytes = body::number(headers, JSON_BYTES)?;
+    let size = bytes.len();
+    let work = || {
+        let request = InferRequest::read(&bytes, json_bytes)?;
+        let version = path.get(1).map(String::as_str);
+        let Chosen { slot, model } = app.catalog.choose(Some(&path[0]), version, request.id.as_deref())?;
+        let scores = score(&model, &data_of(&model, &request.inputs)?, deadline)?;
+        app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
+        answer(&request, (&slot.name, &model.version), &scores)
+    };
+    let answer = app.admission.compute(size, deadline, work).await?;
+    Ok(match answer.json_bytes {
+        None => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
+        Some(bytes) => {
+            let headers = [
+                (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+                (header::HeaderName::from_static(JSON_BYTES), bytes.to_string()),
+            ];
+            (headers, answer.body).into_response()
+        }
+    })
+}

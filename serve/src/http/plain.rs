@@ -1,0 +1,136 @@
+//! `POST /v1/predict`: predictions for people and scripts. A body of JSON objects or of lines in the training format, a
+//! score a line back.
+
+use super::app::App;
+use super::body;
+use super::routes::failed;
+use crate::error::RequestError;
+use crate::models::{Chosen, Lines};
+use crate::scores::{Deadline, explained_lines, score};
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// The place of these requests among the [kinds](crate::counters::KINDS).
+const KIND: usize = 1;
+
+/// What an address says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// The name of the model. None: the first one.
+    model: Option<String>,
+    /// Its version. None: the current one.
+    version: Option<String>,
+    /// Whether contributions are wanted.
+    #[serde(default)]
+    explain: bool,
+}
+
+/// Answers a request.
+pub async fn predict(
+    State(app): State<Arc<App>>,
+    asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let began = Instant::now();
+    let answered = match asked {
+        Ok(Query(asked)) => answered(&app, &asked, &headers, body).await,
+        Err(error) => {
+            let what = error.body_text();
+            Err(RequestError::Bad(format!("{what}: the address may have model=, version= and explain=true")))
+        }
+    };
+    let response = answered.unwrap_or_else(|error| failed(&error));
+    app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
+    response
+}
+
+async fn answered(
+    app: &App,
+    asked: &Asked,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, RequestError> {
+    app.check_token(headers)?;
+    let deadline = Deadline::after(app.limits.time);
+    let most = body::announced(headers, app.limits.body_bytes)?;
+    let _place = app.admission.enter(most)?;
+    let _count = app.counters.begin();
+    let bytes = body::read(headers, body, app.limits.body_bytes, deadline).await?;
+    let size = bytes.len();
+    let id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
+    let Chosen { slot, model } =
+        app.catalog.choose(asked.model.as_deref(), asked.version.as_deref(), id)?;
+    let is_json = is_json(headers, &bytes, model.reads_json());
+    let work = || {
+        let data = match is_json {
+            true => model.data(Lines::Json, objects(bytes)?)?,
+            false => model.data(Lines::Own, bytes)?,
+        };
+        if asked.explain {
+            return explained_lines(&model, &data, deadline);
+        }
+        let scores = score(&model, &data, deadline)?;
+        app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
+        Ok(scores.lines())
+    };
+    let text = app.admission.compute(size, deadline, work).await?;
+    let kind = if asked.explain { "application/x-ndjson" } else { "text/plain; charset=utf-8" };
+    let headers = [
+        (header::CONTENT_TYPE, kind.to_owned()),
+        (header::HeaderName::from_static("gannet-model"), slot.name.clone()),
+        (header::HeaderName::from_static("gannet-version"), model.version.clone()),
+    ];
+    Ok((headers, text).into_response())
+}
+
+/// Whether a body is JSON: its type says so, or it begins like JSON and the model reads that.
+fn is_json(headers: &HeaderMap, body: &[u8], reads_json: bool) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    match kind.split(';').next().unwrap_or_default().trim() {
+        "text/plain" | "text/csv" => false,
+        kind if kind.ends_with("json") => true,
+        // curl sends a type of forms unless it is told another.
+        _ => reads_json && body.trim_ascii_start().starts_with(b"{") || body.trim_ascii_start().starts_with(b"["),
+    }
+}
+
+/// Objects as lines. A list of objects, or one object over several lines, becomes a line for each object.
+fn objects(body: Vec<u8>) -> Result<Vec<u8>, RequestError> {
+    let text = body.trim_ascii();
+    let is_list = text.starts_with(b"[");
+    // Lines of objects stay as they are, so that the texts of their numbers do.
+    if !is_list && text.split(|&byte| byte == b'\n').all(|line| is_whole(line.trim_ascii())) {
+        return Ok(body);
+    }
+    let bad = |error: sonic_rs::Error| {
+        let what = error.to_string();
+        RequestError::Bad(format!("the body is no JSON: {}", what.lines().next().unwrap_or_default()))
+    };
+    let mut lines = Vec::with_capacity(body.len());
+    let mut put = |object: &str| {
+        lines.extend(object.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+        lines.push(b'\n');
+    };
+    match is_list {
+        true => {
+            for object in sonic_rs::to_array_iter(text) {
+                put(object.map_err(bad)?.as_raw_str());
+            }
+        }
+        false => put(sonic_rs::from_slice::<sonic_rs::LazyValue<'_>>(text).map_err(bad)?.as_raw_str()),
+    }
+    Ok(lines)
+}
+
+/// Whether a line may be a whole object.
+fn is_whole(line: &[u8]) -> bool {
+    line.is_empty() || line.starts_with(b"{") && line.ends_with(b"}")
+}

@@ -1,0 +1,54 @@
+//! Limits of the process that serves.
+
+use std::time::Duration;
+
+/// What clients may take at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads that answer requests and score.
+    pub threads: usize,
+    /// Connections at once. A further one gets status 503 and is closed.
+    pub connections: usize,
+    /// Requests at once, also those that wait. A further one gets status 503.
+    pub requests: usize,
+    /// Bytes of a request's body, and of the same unpacked.
+    pub body_bytes: usize,
+    /// Bytes of the bodies of all requests together.
+    pub bodies_bytes: usize,
+    /// The time of a request, from its head to its answer. A longer one gets status 504.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            connections: 1024,
+            requests: 256,
+            body_bytes: 8 << 20,
+            bodies_bytes: 256 << 20,
+            time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Bodies up to this size are scored at once. Larger ones wait for a thread, so that they do not delay small ones.
+pub const SMALL_BODY_BYTES: usize = 32 << 10;
+
+/// Bytes of a request's head.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long a connection may wait for a request, or take to send the head of one.
+pub const HEAD_TIME: Duration = Duration::from_secs(30);
+
+/// How long a TLS handshake may take.
+pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+
+/// What a client that gets status 503 should wait, in seconds.
+pub const RETRY_AFTER: &str = "1";
+
+/// How often a source of a model is looked at.
+pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Elements of one tensor of a request.
+pub const ELEMENTS_MAX: usize = 4 << 20;

@@ -1,0 +1,11 @@
+//! The models that are served: which one has a name now, and how a new one takes its place.
+
+mod catalog;
+mod served;
+mod slot;
+mod watch;
+
+pub use catalog::{Catalog, Chosen};
+pub use served::{Lines, ServedModel};
+pub use slot::Slot;
+pub use watch::Watch;

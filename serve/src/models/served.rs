@@ -1,0 +1,95 @@
+//! A model that answers requests. It never changes: a new model is another one.
+
+use crate::error::RequestError;
+use gannet::train::saved::{SavedModel, SavedModelError, load_model};
+use gannet::train::{Data, Format};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// In which form a request has lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// In the format that the model was trained on.
+    Own,
+    /// As JSON: an object a line.
+    Json,
+}
+
+/// A loaded model.
+pub struct ServedModel {
+    /// The model.
+    pub saved: SavedModel,
+    /// Names its content: models with the same bytes have the same version.
+    pub version: String,
+    /// When it was saved.
+    pub saved_at: SystemTime,
+    /// How lines in the model's own format are read.
+    own: Data,
+    /// How JSON is read. `None`: the model was trained on data without columns or namespaces.
+    json: Option<Data>,
+    /// How features by their keys are read.
+    pub keys: Data,
+}
+
+/// The data of a request with this format, without its bytes.
+fn settings(saved: &SavedModel, format: Format) -> Result<Data, SavedModelError> {
+    let mut data = Data { format, ..Data::text("the request", Vec::new()) };
+    data.intercept = saved.reading.intercept;
+    saved.read_as(&mut data)?;
+    Ok(data)
+}
+
+impl ServedModel {
+    /// Loads the model of a folder.
+    ///
+    /// # Errors
+    /// As for [`load_model`].
+    pub fn load(folder: &Path) -> Result<ServedModel, SavedModelError> {
+        let saved = load_model(folder)?;
+        let of_json = match saved.reading.format {
+            format if format.has_columns() => Some(Format::Json),
+            Format::Vw | Format::VwJson => Some(Format::VwJson),
+            _ => None,
+        };
+        // Files of tables are no text: their rows travel as JSON.
+        let own = match saved.reading.format {
+            Format::Parquet | Format::Arrow => Format::Json,
+            Format::VwJson => Format::Vw,
+            format => format,
+        };
+        let own = settings(&saved, own)?;
+        let json = of_json.map(|format| settings(&saved, format)).transpose()?;
+        let keys = Data { format: Format::Auto, text: None, ..own.clone() };
+        let saved_at = std::fs::metadata(folder.join("MANIFEST")).and_then(|found| found.modified());
+        Ok(ServedModel {
+            version: format!("{:016x}", saved.digest),
+            saved,
+            saved_at: saved_at.unwrap_or_else(|_| SystemTime::now()),
+            own,
+            json,
+            keys,
+        })
+    }
+
+    /// The data of a request with these lines.
+    ///
+    /// # Errors
+    /// The model reads no JSON.
+    pub fn data(&self, lines: Lines, bytes: Vec<u8>) -> Result<Data, RequestError> {
+        let settings = match lines {
+            Lines::Own => &self.own,
+            Lines::Json => self.json.as_ref().ok_or_else(|| {
+                let own = self.saved.reading.format_name();
+                RequestError::Bad(format!(
+                    "this model was trained on {own}, which has no columns: send lines of {own} as text/plain"
+                ))
+            })?,
+        };
+        Ok(Data { text: Data::text("the request", bytes).text, ..settings.clone() })
+    }
+
+    /// Whether requests may have JSON objects.
+    pub fn reads_json(&self) -> bool {
+        self.json.is_some()
+    }
+}
