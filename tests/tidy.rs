@@ -59,7 +59,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("python", &["gannet"]),
 ];
 
-/// Crates that only the command and its server of predictions use. A program that depends on the library does not get them.
+/// Crates that only the command and its server of predictions use. A program that depends on the library does not get
+/// them.
 const ONLY_CLI: &[&str] = &[
     "axum",
     "bytesize",
@@ -187,7 +188,9 @@ fn only_the_facade_re_exports_crates() {
 
 #[test]
 fn the_library_pulls_nothing_that_only_the_command_needs() {
-    for (folder, _) in EDGES.iter().filter(|(folder, _)| !["cli", "serve", "node/buckets", "fuzz"].contains(folder)) {
+    for (folder, _) in
+        EDGES.iter().filter(|(folder, _)| !["cli", "serve", "node/buckets", "fuzz"].contains(folder))
+    {
         // What a feature pulls is off by default: the tree below has none of it.
         for line in dependencies(folder).iter().filter(|line| !line.contains("optional = true")) {
             let name = depends_on(line);

@@ -6,6 +6,7 @@ use gannet::train::lbfgs::LbfgsError;
 use gannet::train::saved::SavedModelError;
 use gannet::train::{BackendError, ReadError, TrainError};
 use gannet::worker::WorkerError;
+use gannet_serve::ServeError;
 use std::fmt;
 
 /// An error of the system: disk, memory, threads.
@@ -110,6 +111,17 @@ impl From<SavedModelError> for Failure {
         match error {
             SavedModelError::Checkpoint(error) => error.into(),
             error => Failure::input(error.to_string()),
+        }
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        let text = error.to_string();
+        match error {
+            ServeError::Model { error, .. } => Failure::new(Failure::from(error).code, text),
+            ServeError::Settings(_) => Failure::input(text),
+            ServeError::System(_) => Failure::new(SYSTEM, text),
         }
     }
 }

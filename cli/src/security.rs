@@ -48,7 +48,14 @@ pub fn of_http(
     if !is_loopback(listen) {
         let what = format!("{flag} {listen}");
         let flags = "--tls-cert FILE with --tls-key FILE";
-        check_secrets(&what, args.insecure, token.is_some(), tls.is_some(), flags, "may ask for predictions")?;
+        check_secrets(
+            &what,
+            args.insecure,
+            token.is_some(),
+            tls.is_some(),
+            flags,
+            "may ask for predictions",
+        )?;
     }
     Ok((tls, token))
 }

@@ -19,7 +19,7 @@ pub struct ModelSource {
 
 /// A share of the requests to one model that another model answers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Split {
+pub struct TrafficShare {
     /// The name of the model that answers.
     pub name: String,
     /// Its share in percent, from 0 to 100.

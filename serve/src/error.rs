@@ -80,10 +80,22 @@ impl RequestError {
     }
 }
 
+/// A message of the readers without the flags of `gannet train`, which a client does not have.
+fn for_clients(message: &str) -> String {
+    const REMEDIES: [&str; 3] = [
+        "; correct the line, or skip such lines with --skip-bad-lines N",
+        ": say which value means 1 with --positive VALUE",
+        "; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows, a table rows",
+    ];
+    REMEDIES.iter().fold(message.to_owned(), |text, remedy| text.replace(remedy, ""))
+}
+
 impl From<TrainError> for RequestError {
     fn from(error: TrainError) -> RequestError {
         match error {
-            TrainError::Read(_) | TrainError::Example { .. } => RequestError::Bad(error.to_string()),
+            TrainError::Read(_) | TrainError::Example { .. } => {
+                RequestError::Bad(for_clients(&error.to_string()))
+            }
             error => RequestError::Failed(error.to_string()),
         }
     }

@@ -13,7 +13,7 @@ mod limits;
 mod models;
 mod scores;
 
-pub use config::{MetricsPage, ModelSource, ServeConfig, Split};
+pub use config::{MetricsPage, ModelSource, ServeConfig, TrafficShare};
 pub use counters::Counters;
 pub use error::{RequestError, ServeError};
 pub use http::Serving;
@@ -22,14 +22,14 @@ pub use models::{Catalog, ServedModel, Slot};
 pub use scores::explanation;
 
 use crate::http::App;
-use crate::models::Watch;
+use crate::models::ModelWatch;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Models that are served. [`stop`](Self::stop) ends it.
 pub struct Server {
     serving: Serving,
-    _watch: Watch,
+    _watch: ModelWatch,
 }
 
 /// Loads the models and begins to answer requests. `counters` are what the page of metrics tells.
@@ -41,7 +41,7 @@ pub fn serve(
     catalog: Arc<Catalog>,
     counters: Arc<Counters>,
 ) -> Result<Server, ServeError> {
-    let watch = Watch::start(catalog.clone())?;
+    let watch = ModelWatch::start(catalog.clone())?;
     let app = App {
         admission: http::Admission::new(&config.limits),
         catalog,

@@ -5,24 +5,13 @@ use crate::flags::serve::ServeArgs;
 use crate::metrics::Metrics;
 use crate::model::saves;
 use crate::{security, signals};
-use gannet_serve::{Catalog, Counters, Limits, ModelSource, ServeConfig, ServeError, Split, serve};
+use gannet_serve::{Catalog, Counters, Limits, ModelSource, ServeConfig, TrafficShare, serve};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The most bytes of the bodies of all requests, in bodies of the largest size.
 const BODIES: usize = 32;
-
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Failure {
-        let text = error.to_string();
-        match error {
-            ServeError::Model { error, .. } => Failure::new(Failure::from(error).code, text),
-            ServeError::Settings(_) => Failure::input(text),
-            ServeError::System(_) => Failure::new(SYSTEM, text),
-        }
-    }
-}
 
 fn limits(args: &ServeArgs) -> Limits {
     let defaults = Limits::default();
@@ -46,11 +35,11 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         folder: named.folder.clone(),
     };
     let models: Vec<ModelSource> = args.model.iter().map(source).collect();
-    let splits = args.split.iter().map(|(name, percent)| Split { name: name.clone(), percent: *percent });
-    let splits: Vec<Split> = splits.collect();
-    let listener = TcpListener::bind(&args.listen).map_err(|error| {
-        Failure::new(SYSTEM, format!("--listen {}: cannot listen: {error}", args.listen))
-    })?;
+    let splits =
+        args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
+    let splits: Vec<TrafficShare> = splits.collect();
+    let listener = TcpListener::bind(&args.listen)
+        .map_err(|error| Failure::new(SYSTEM, format!("--listen {}: cannot listen: {error}", args.listen)))?;
     let catalog = Arc::new(Catalog::load(&models, &splits)?);
     for slot in catalog.slots() {
         saves::warn_of_early_end(&slot.folder, slot.current().saved.reading.ended.as_deref());

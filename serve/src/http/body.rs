@@ -41,7 +41,8 @@ pub async fn read(
 ) -> Result<Vec<u8>, RequestError> {
     let read = tokio::time::timeout(deadline.left(), to_bytes(body, most)).await;
     let bytes = read.map_err(|_| deadline.error())?.map_err(|error| {
-        let is_large = std::error::Error::source(&error).is_some_and(|why| why.to_string().contains("length limit"));
+        let is_large =
+            std::error::Error::source(&error).is_some_and(|why| why.to_string().contains("length limit"));
         match is_large {
             true => RequestError::TooLarge { most },
             false => RequestError::Bad(format!("the body ended early: {error}")),

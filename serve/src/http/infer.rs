@@ -37,7 +37,9 @@ pub async fn live() -> Response {
 pub async fn ready(State(app): State<Arc<App>>) -> Response {
     match app.catalog.unready(app.max_age) {
         None => json(&json!({"ready": true})),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, json(&json!({"ready": false, "error": why}))).into_response(),
+        Some(why) => {
+            (StatusCode::SERVICE_UNAVAILABLE, json(&json!({"ready": false, "error": why}))).into_response()
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::app::App;
 use super::body;
 use super::routes::failed;
 use crate::error::RequestError;
-use crate::models::{Chosen, Lines};
+use crate::models::{Chosen, TextForm};
 use crate::scores::{Deadline, explained_lines, score};
 use axum::body::Body;
 use axum::extract::{Query, State};
@@ -66,13 +66,12 @@ async fn answered(
     let bytes = body::read(headers, body, app.limits.body_bytes, deadline).await?;
     let size = bytes.len();
     let id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
-    let Chosen { slot, model } =
-        app.catalog.choose(asked.model.as_deref(), asked.version.as_deref(), id)?;
-    let is_json = is_json(headers, &bytes, model.reads_json());
+    let Chosen { slot, model } = app.catalog.choose(asked.model.as_deref(), asked.version.as_deref(), id)?;
+    let is_json = is_json(headers, &bytes);
     let work = || {
         let data = match is_json {
-            true => model.data(Lines::Json, objects(bytes)?)?,
-            false => model.data(Lines::Own, bytes)?,
+            true => model.data(TextForm::Json, objects(bytes)?)?,
+            false => model.data(TextForm::Own, bytes)?,
         };
         if asked.explain {
             return explained_lines(&model, &data, deadline);
@@ -91,14 +90,14 @@ async fn answered(
     Ok((headers, text).into_response())
 }
 
-/// Whether a body is JSON: its type says so, or it begins like JSON and the model reads that.
-fn is_json(headers: &HeaderMap, body: &[u8], reads_json: bool) -> bool {
+/// Whether a body is JSON: its type says so, or it begins like JSON, which no line of another format does.
+fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     match kind.split(';').next().unwrap_or_default().trim() {
         "text/plain" | "text/csv" => false,
         kind if kind.ends_with("json") => true,
         // curl sends a type of forms unless it is told another.
-        _ => reads_json && body.trim_ascii_start().starts_with(b"{") || body.trim_ascii_start().starts_with(b"["),
+        _ => matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')),
     }
 }
 
@@ -106,7 +105,7 @@ fn is_json(headers: &HeaderMap, body: &[u8], reads_json: bool) -> bool {
 fn objects(body: Vec<u8>) -> Result<Vec<u8>, RequestError> {
     let text = body.trim_ascii();
     let is_list = text.starts_with(b"[");
-    // Lines of objects stay as they are, so that the texts of their numbers do.
+    // TextForm of objects stay as they are, so that the texts of their numbers do.
     if !is_list && text.split(|&byte| byte == b'\n').all(|line| is_whole(line.trim_ascii())) {
         return Ok(body);
     }

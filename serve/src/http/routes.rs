@@ -42,7 +42,8 @@ async fn unknown(uri: Uri) -> Response {
 }
 
 async fn other_method(uri: Uri) -> Response {
-    let what = format!("{} has another method: predictions are asked with POST, the rest with GET", uri.path());
+    let what =
+        format!("{} has another method: predictions are asked with POST, the rest with GET", uri.path());
     (StatusCode::METHOD_NOT_ALLOWED, json(&json!({"error": what}))).into_response()
 }
 

@@ -27,7 +27,9 @@ pub fn answer(
     let all = outputs(scores.task);
     if let Some(other) = request.outputs.keys().find(|name| !all.iter().any(|output| output.name == **name)) {
         let names: Vec<&String> = all.iter().map(|output| &output.name).collect();
-        return Err(RequestError::Bad(format!("the model has no output {other:?}; its outputs are {names:?}")));
+        return Err(RequestError::Bad(format!(
+            "the model has no output {other:?}; its outputs are {names:?}"
+        )));
     }
     let (mut tensors, mut behind) = (Vec::new(), Vec::new());
     for output in &all {

@@ -7,7 +7,7 @@
 use super::datum::Datum;
 use super::tensor::Tensor;
 use crate::error::RequestError;
-use crate::models::{Lines, ServedModel};
+use crate::models::{ServedModel, TextForm};
 use gannet::train::{Columns, CsrRows, Data, INTERCEPT_KEY};
 use std::io::Write;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ pub const LINE: &str = "line";
 pub fn data_of(model: &ServedModel, inputs: &[Tensor]) -> Result<Data, RequestError> {
     let find = |name: &str| inputs.iter().find(|tensor| tensor.name == name);
     let columns = model.saved.reading.columns.as_ref().filter(|_| model.saved.reading.format.has_columns());
-    if let Some(twice) = inputs.iter().enumerate().find(|(at, t)| inputs[..*at].iter().any(|u| u.name == t.name))
+    if let Some(twice) =
+        inputs.iter().enumerate().find(|(at, t)| inputs[..*at].iter().any(|u| u.name == t.name))
     {
         return Err(RequestError::Bad(format!("input {:?} is there twice", twice.1.name)));
     }
@@ -93,7 +94,7 @@ fn of_columns(model: &ServedModel, columns: &Columns, inputs: &[Tensor]) -> Resu
         }
         text.extend_from_slice(if open == b'{' { b"{}\n" } else { b"}\n" });
     }
-    model.data(Lines::Json, text)
+    model.data(TextForm::Json, text)
 }
 
 fn of_element(name: &str, at: usize, what: &str) -> RequestError {
@@ -151,7 +152,7 @@ fn of_lines(model: &ServedModel, line: &Tensor) -> Result<Data, RequestError> {
         }
         let _ = writeln!(text, "{own}");
     }
-    model.data(Lines::Own, text)
+    model.data(TextForm::Own, text)
 }
 
 /// Features by their keys.
@@ -175,7 +176,8 @@ fn of_keys(model: &ServedModel, ids: &Tensor, inputs: &[Tensor]) -> Result<Data,
     let known = 2 + usize::from(fields.is_some());
     if inputs.len() > known {
         return Err(RequestError::Bad(
-            "there are inputs besides \"ids\", \"values\" and, for models with vectors by field, \"fields\"".into(),
+            "there are inputs besides \"ids\", \"values\" and, for models with vectors by field, \"fields\""
+                .into(),
         ));
     }
     let (examples, width) = (examples as usize, width as usize);

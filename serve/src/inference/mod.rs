@@ -1,5 +1,5 @@
-//! The Open Inference Protocol, version 2 (<https://github.com/kserve/open-inference-protocol>): tensors of requests and
-//! answers, as JSON or with the binary extension of Triton.
+//! The Open Inference Protocol, version 2 (<https://github.com/kserve/open-inference-protocol>): tensors of requests
+//! and answers, as JSON or with the binary extension of Triton.
 
 mod answer;
 mod binary;

@@ -106,9 +106,7 @@ impl InferRequest {
             return Err(RequestError::Bad(format!("{left} bytes behind the JSON are of no input")));
         }
         let is_binary = message.parameters.binary_data_output.unwrap_or(false);
-        let of = |output: RequestedOutput| {
-            (output.name, output.parameters.binary_data.unwrap_or(is_binary))
-        };
+        let of = |output: RequestedOutput| (output.name, output.parameters.binary_data.unwrap_or(is_binary));
         let outputs = message.outputs.into_iter().map(of).collect();
         Ok(InferRequest { id: message.id, inputs, outputs, is_binary })
     }

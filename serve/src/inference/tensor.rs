@@ -52,10 +52,11 @@ impl Tensor {
     ) -> Result<Tensor, RequestError> {
         for (at, element) in elements.iter_mut().enumerate() {
             let given = std::mem::replace(element, Datum::Missing);
-            *element = typed(&datatype, given).ok_or_else(|| match binary::elements(&name, &datatype, &[]) {
-                Err(unknown) => unknown,
-                Ok(_) => RequestError::Bad(format!("input {name:?}: element {at} is no {datatype}")),
-            })?;
+            *element =
+                typed(&datatype, given).ok_or_else(|| match binary::elements(&name, &datatype, &[]) {
+                    Err(unknown) => unknown,
+                    Ok(_) => RequestError::Bad(format!("input {name:?}: element {at} is no {datatype}")),
+                })?;
         }
         Tensor::new(name, datatype, shape, elements)
     }

@@ -2,7 +2,7 @@
 
 use super::served::ServedModel;
 use super::slot::Slot;
-use crate::config::{ModelSource, Split};
+use crate::config::{ModelSource, TrafficShare};
 use crate::error::{RequestError, ServeError};
 use gannet::table::mix;
 use gannet::train::ColumnKeys;
@@ -36,12 +36,14 @@ impl Catalog {
     ///
     /// # Errors
     /// A model cannot be loaded, a name is there twice or has a `/`, or the splits do not fit.
-    pub fn load(models: &[ModelSource], splits: &[Split]) -> Result<Catalog, ServeError> {
+    pub fn load(models: &[ModelSource], splits: &[TrafficShare]) -> Result<Catalog, ServeError> {
         let settings = |what: String| Err(ServeError::Settings(what));
         let mut slots: Vec<Arc<Slot>> = Vec::new();
         for ModelSource { name, folder } in models {
             if name.is_empty() || name.contains('/') {
-                return settings(format!("the name {name:?} is in addresses: it needs a character, and no `/`"));
+                return settings(format!(
+                    "the name {name:?} is in addresses: it needs a character, and no `/`"
+                ));
             }
             if slots.iter().any(|slot| slot.name == *name) {
                 return settings(format!("two models have the name {name:?}: give each its own (NAME=DIR)"));
@@ -55,7 +57,7 @@ impl Catalog {
         }
         let mut ranges = Vec::new();
         let mut end = 0.0;
-        for Split { name, percent } in splits {
+        for TrafficShare { name, percent } in splits {
             let Some(at) = slots.iter().position(|slot| slot.name == *name) else {
                 return settings(format!("--split {name}={percent}: no model has this name"));
             };
@@ -67,7 +69,9 @@ impl Catalog {
             }
             end += percent;
             if !(0.0..=100.0).contains(percent) || end > 100.0 {
-                return settings(format!("--split {name}={percent}: shares are percents, 100 together at most"));
+                return settings(format!(
+                    "--split {name}={percent}: shares are percents, 100 together at most"
+                ));
             }
             ranges.push((at, (end * PARTS).round() as u64));
         }

@@ -6,6 +6,6 @@ mod slot;
 mod watch;
 
 pub use catalog::{Catalog, Chosen};
-pub use served::{Lines, ServedModel};
+pub use served::{ServedModel, TextForm};
 pub use slot::Slot;
-pub use watch::Watch;
+pub use watch::ModelWatch;

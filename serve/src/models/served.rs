@@ -6,9 +6,9 @@ use gannet::train::{Data, Format};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// In which form a request has lines.
+/// In which form a request has its examples as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lines {
+pub enum TextForm {
     /// In the format that the model was trained on.
     Own,
     /// As JSON: an object a line.
@@ -75,10 +75,10 @@ impl ServedModel {
     ///
     /// # Errors
     /// The model reads no JSON.
-    pub fn data(&self, lines: Lines, bytes: Vec<u8>) -> Result<Data, RequestError> {
+    pub fn data(&self, lines: TextForm, bytes: Vec<u8>) -> Result<Data, RequestError> {
         let settings = match lines {
-            Lines::Own => &self.own,
-            Lines::Json => self.json.as_ref().ok_or_else(|| {
+            TextForm::Own => &self.own,
+            TextForm::Json => self.json.as_ref().ok_or_else(|| {
                 let own = self.saved.reading.format_name();
                 RequestError::Bad(format!(
                     "this model was trained on {own}, which has no columns: send lines of {own} as text/plain"
@@ -86,10 +86,5 @@ impl ServedModel {
             })?,
         };
         Ok(Data { text: Data::text("the request", bytes).text, ..settings.clone() })
-    }
-
-    /// Whether requests may have JSON objects.
-    pub fn reads_json(&self) -> bool {
-        self.json.is_some()
     }
 }

@@ -7,9 +7,9 @@ use crate::limits::LOOK_EVERY;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// What changes when a folder has another model: the manifest, which a save replaces last.
@@ -30,17 +30,17 @@ impl Mark {
 }
 
 /// A thread that looks. Dropping it ends the thread.
-pub struct Watch {
+pub struct ModelWatch {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Watch {
+impl ModelWatch {
     /// Starts to look at the folders of all models. `catalog` has loaded them just now.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub fn start(catalog: Arc<Catalog>) -> io::Result<Watch> {
+    pub fn start(catalog: Arc<Catalog>) -> io::Result<ModelWatch> {
         let (stop, stopped) = channel();
         // A save between the load and this look is found by its version.
         let mut seen: Vec<Option<Mark>> = vec![None; catalog.slots().len()];
@@ -52,11 +52,11 @@ impl Watch {
             }
         };
         let thread = std::thread::Builder::new().name("gannet-models".into()).spawn(run)?;
-        Ok(Watch { stop: Some(stop), thread: Some(thread) })
+        Ok(ModelWatch { stop: Some(stop), thread: Some(thread) })
     }
 }
 
-impl Drop for Watch {
+impl Drop for ModelWatch {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take()

@@ -42,11 +42,7 @@ pub fn explanation(explained: &Explained<'_>, names: &FeatureNames<'_>) -> Value
 ///
 /// # Errors
 /// An example is wrong, or the time is over.
-pub fn explained_lines(
-    model: &ServedModel,
-    data: &Data,
-    deadline: Deadline,
-) -> Result<String, RequestError> {
+pub fn explained_lines(model: &ServedModel, data: &Data, deadline: Deadline) -> Result<String, RequestError> {
     let named = FeatureNames::of(data, &|_| true).map_err(|error| RequestError::Bad(error.to_string()))?;
     let mut lines = String::new();
     model.saved.explain(data, |explained| {

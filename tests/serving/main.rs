@@ -1,0 +1,11 @@
+//! `gannet serve`, tested from outside: answers beside `gannet predict`, new models under requests, limits, access.
+
+mod access;
+mod client;
+mod inference;
+mod limits;
+mod models;
+mod plain;
+
+#[path = "../harness/mod.rs"]
+mod harness;

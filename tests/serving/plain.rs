@@ -1,0 +1,96 @@
+//! `POST /v1/predict` answers what `gannet predict` prints.
+
+use crate::client::{get, objects, post, predicted, served, table, trained};
+use crate::harness::ok;
+
+/// Every kind of model, on data with and without columns: the same bytes.
+#[test]
+fn every_model_answers_what_predict_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv = table(600, 1);
+    let svm: String = (0..600).map(|i| format!("{} {}:1 {}:0.5\n", i % 3 / 2, i % 11, 20 + i % 5)).collect();
+    let vw: String =
+        (0..600).map(|i| format!("{} |a x{} |b y{}:2\n", 2 * (i % 2) - 1, i % 9, i % 4)).collect();
+    let classes: String = (0..600).map(|i| format!("{} {}:1 {}:1\n", i % 3, i % 11, 20 + i % 5)).collect();
+    let cases = [
+        ("lr.csv", &csv, ""),
+        ("deepfm.csv", &csv, "--model deepfm --epochs 2"),
+        ("ffm.csv", &csv, "--model ffm"),
+        ("hinge.csv", &csv, "--model linear --loss hinge"),
+        ("lr.svm", &svm, ""),
+        ("fm.svm", &svm, "--model fm"),
+        ("linear.svm", &svm, "--model linear --loss poisson"),
+        ("softmax.svm", &classes, "--model softmax --classes 3"),
+        ("lr.vw", &vw, "--cross a*b"),
+    ];
+    for (file, lines, flags) in cases {
+        let (model, data) = trained(folder.path(), file, lines, flags);
+        let served = served(&format!("--model {model}"));
+        let answer = post(&served, "/v1/predict", lines.as_bytes());
+        assert_eq!((answer.status, answer.text()), (200, predicted(&model, &data)), "{file}");
+    }
+}
+
+/// Objects, in a list or on lines of their own, and a packed body.
+#[test]
+fn objects_are_rows_of_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) = trained(folder.path(), "a.csv", &table(500, 2), "--cross city*plan");
+    let (served, expected) = (served(&format!("--model {model}")), predicted(&model, &data));
+    let rows = objects(&table(500, 2));
+    let list = serde_json::to_string_pretty(&rows).unwrap();
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    for body in [list, lines] {
+        let answer = post(&served, "/v1/predict", body.as_bytes());
+        assert_eq!((answer.status, answer.text()), (200, expected.clone()));
+    }
+    let one = serde_json::to_string_pretty(&rows[0]).unwrap();
+    let answer = post(&served, "/v1/predict", one.as_bytes());
+    assert_eq!(Some(&*answer.text()), expected.split_inclusive('\n').next());
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, table(500, 2).as_bytes()).unwrap();
+    let head = "POST /v1/predict HTTP/1.1\r\nContent-Encoding: gzip";
+    let answer = crate::client::ask(&served, head, &packer.finish().unwrap());
+    assert_eq!(answer.text(), expected);
+}
+
+/// The explanations are the bytes that `gannet predict --explain` prints.
+#[test]
+fn explanations_are_those_of_predict() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, flags) in [("lr.csv", ""), ("deepfm.csv", "--model deepfm"), ("x.csv", "--cross city*plan")] {
+        let (model, data) = trained(folder.path(), file, &table(300, 3), flags);
+        let served = served(&format!("--model {model}"));
+        let answer = post(&served, "/v1/predict?explain=true", table(300, 3).as_bytes());
+        let expected = ok(&format!("predict --model {model} {data} --explain")).out;
+        assert_eq!((answer.status, answer.text()), (200, expected), "{file}");
+    }
+}
+
+/// A wrong request is answered with what is wrong, and nothing else happens.
+#[test]
+fn wrong_requests_say_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, _) = trained(folder.path(), "a.csv", &table(200, 4), "");
+    let (svm, _) = trained(folder.path(), "a.svm", &"1 1:1\n0 2:1\n".repeat(50), "");
+    let served = served(&format!("--model {model} --model svm={svm}"));
+    let cases = [
+        ("/v1/predict", "{\"city\": ", 400, "JSON"),
+        ("/v1/predict", "[1, 2", 400, ""),
+        ("/v1/predict", "", 400, "no examples"),
+        ("/v1/predict", "{\"age\": \"old\"}", 400, "old"),
+        ("/v1/predict?model=none", "{}", 404, "no model \"none\"; there is default, svm"),
+        ("/v1/predict?model=svm&version=x", "{}", 404, "no version \"x\""),
+        ("/v1/predict?model=svm", "{\"a\": 1}", 400, "trained on libsvm, which has no columns"),
+        ("/v1/predict?model=svm", "1 1:x\n", 400, "1:x"),
+        ("/v1/predict?explian=true", "{}", 400, "explain=true"),
+        ("/v1/nothing", "{}", 404, "/v1/predict"),
+    ];
+    for (path, body, status, part) in cases {
+        let answer = post(&served, path, body.as_bytes());
+        let error = answer.error();
+        assert!(answer.status == status && error.contains(part), "{path} {body}: {} {error}", answer.status);
+    }
+    assert_eq!(get(&served, "/v1/predict").status, 405);
+    assert_eq!(post(&served, "/v1/predict", b"{}").status, 200);
+}
