@@ -1,20 +1,20 @@
 //! What is served, and how.
 
 use crate::limits::Limits;
+use crate::models::Source;
 use gannet::security::{TlsServer, Token};
 use std::fmt;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A model by the name that is in addresses, and where it comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct ModelSource {
     /// The name, which has no `/`.
     pub name: String,
-    /// The folder that `gannet train --out` writes.
-    pub folder: PathBuf,
+    /// Where the model comes from.
+    pub source: Source,
 }
 
 /// A share of the requests to one model that another model answers.

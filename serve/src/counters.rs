@@ -165,7 +165,7 @@ fn tell_slot(slot: &crate::models::Slot, page: &mut dyn MetricsSink) {
     );
     page.gauge(
         "gannet_serve_model_behind",
-        "1 while the model in the folder cannot be loaded and a former one is served.",
+        "1 while the newest model cannot be loaded and a former one is served.",
         &name,
         f64::from(u8::from(slot.is_behind.load(Relaxed))),
     );

@@ -47,8 +47,14 @@ pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// What a client that gets status 503 should wait, in seconds.
 pub const RETRY_AFTER: &str = "1";
 
-/// How often a source of a model is looked at.
+/// How often the folder of a model is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How often checkpoints are listed.
+pub const LIST_EVERY: Duration = Duration::from_secs(2);
+
+/// When a model that could not be loaded is tried again.
+pub const RELOAD_AFTER: Duration = Duration::from_secs(30);
 
 /// Elements of one tensor of a request.
 pub const ELEMENTS_MAX: usize = 4 << 20;

@@ -1,6 +1,7 @@
 //! `gannet serve`, tested from outside: answers beside `gannet predict`, new models under requests, limits, access.
 
 mod access;
+mod checkpoints;
 mod client;
 mod inference;
 mod limits;

@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, JobArgs};
 use crate::input;
 use crate::job::connection::WorkerConnection;
-use crate::model::notes::NOT_SCALED;
+use crate::model::notes::{NOT_SCALED, Notes};
 use crate::report::words::counted;
 use crate::train::fields;
 use gannet::storage::{CheckpointDir, CheckpointOptions, JobManifest, save_checkpoint};
-use gannet::train::Data;
-use gannet::train::saved::{FIELDS, INTERCEPT, SCALE, note_of_fields};
+use gannet::train::saved::{FIELDS, INTERCEPT, OF_MODEL, SCALE, note_of_fields};
+use gannet::train::{Data, Reader};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -46,12 +46,13 @@ struct Job {
 }
 
 impl CheckpointSaver {
-    /// Starts the thread in worker 0 of a job with `--checkpoint`. `tables`: those to which each batch pushes.
+    /// Starts the thread in worker 0 of a job with `--checkpoint`. `tables`: those to which each batch
+    /// pushes. `shape`: the notes about the structure of the model, for who scores with it.
     pub fn start(
         job: &JobArgs,
         (flags, data): (&DataArgs, &Data),
         line: &WorkerConnection,
-        tables: &[&str],
+        (tables, shape): (&[&str], &[(&'static str, String)]),
     ) -> Result<Option<CheckpointSaver>, Failure> {
         let Some(folder) = job.checkpoint.checkpoint.as_deref().filter(|_| job.task_index == 0) else {
             return Ok(None);
@@ -64,7 +65,7 @@ impl CheckpointSaver {
         let options = CheckpointOptions {
             run: run.into(),
             batch_tables: tables.iter().map(on_servers).collect(),
-            notes: notes(flags, data),
+            notes: notes(flags, data, shape)?,
             birth,
             sole: true,
             ..CheckpointOptions::default()
@@ -116,8 +117,13 @@ impl Drop for CheckpointSaver {
     }
 }
 
-/// How the job reads its data, as far as `--warm-start` must know it. Rows alone do not show it.
-fn notes(flags: &DataArgs, data: &Data) -> Vec<(String, String)> {
+/// How the job reads its data, for who scores with the checkpoint or starts from it. Rows alone do not show it. Of data
+/// that comes only once it says what flags say.
+fn notes(
+    flags: &DataArgs,
+    data: &Data,
+    shape: &[(&'static str, String)],
+) -> Result<Vec<(String, String)>, Failure> {
     let scale = input::scale(&flags.input).map_or(NOT_SCALED, |kind| kind.name());
     let intercept = if flags.no_intercept { "no" } else { "yes" };
     let mut notes = vec![(SCALE.into(), scale.into()), (INTERCEPT.into(), intercept.into())];
@@ -125,7 +131,23 @@ fn notes(flags: &DataArgs, data: &Data) -> Vec<(String, String)> {
         [] => {}
         ids => notes.push((FIELDS.into(), note_of_fields(ids))),
     }
-    notes
+    // What is wrong with the data, the training says.
+    let Some(found) = Reader::look(data).ok().flatten().filter(|_| !shape.is_empty()) else {
+        return Ok(notes);
+    };
+    let reading = Notes {
+        format: found.format,
+        columns: found.columns.as_ref(),
+        counts: input::counts(&flags.input),
+        crosses: input::crosses(&flags.input)?,
+        intercept: !flags.no_intercept,
+        ended: None,
+        best: None,
+    };
+    let mut note = |name: &str, value: &str| notes.push((format!("{OF_MODEL}{name}"), value.to_owned()));
+    shape.iter().for_each(|(name, value)| note(name, value));
+    reading.write_reading(&mut note);
+    Ok(notes)
 }
 
 impl Job {

@@ -33,7 +33,7 @@ pub fn run_show(args: &ShowArgs) -> Result<(), Failure> {
         say!("state {}: {}", state.name, ByteSize(state.bytes));
     }
     for (name, value) in &manifest.notes {
-        say!("note {name}: {value}");
+        say!("note {name}: {}", value.replace('\n', ", "));
     }
     Ok(())
 }

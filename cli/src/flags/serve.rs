@@ -15,9 +15,13 @@ pub struct ServeArgs {
     pub listen: String,
     /// The folder that `train --out` wrote, and the name of the model in addresses (default: --name). A new model in
     /// the folder takes the place of the former one. Give the flag again for more models.
-    #[arg(long, value_name = "[NAME=]DIR", required = true, value_parser = model)]
+    #[arg(long, value_name = "[NAME=]DIR", required_unless_present = "checkpoint", value_parser = model)]
     pub model: Vec<NamedFolder>,
-    /// The name of a model that --model names not.
+    /// Serve the model of a job's newest checkpoint, or of number N: what `train --checkpoint` names. A newer checkpoint
+    /// takes the place of the former one. Give the flag again for more models.
+    #[arg(long, value_name = "[NAME=]DIR|URL[@N]", value_parser = model)]
+    pub checkpoint: Vec<NamedFolder>,
+    /// The name of a model that has none yet.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub name: String,
     /// Let another model answer this share, in percent, of the requests to the first model. Requests with the same id

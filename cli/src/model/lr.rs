@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::model::folder::save_model;
 use crate::model::notes::Notes;
-use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
+use crate::model::warm_source::{WarmRows, WarmSource, job_table, open_warm_source};
 use gannet::train::lbfgs::WeightSink;
 use gannet::train::saved::{Shape, must_be_lr, weight_of};
 use gannet::train::{Backend, INTERCEPT_KEY};
@@ -32,7 +32,7 @@ fn rows_of(folder: &Path) -> Result<WarmRows, Failure> {
             must_be_lr(&model, folder, WARM)?;
             return Ok(WarmRows::Model(model));
         }
-        WarmSource::Job(job) => job.table(TABLE)?,
+        WarmSource::Job(job) => job_table(&job, TABLE)?,
     };
     match rows.dims()[..] {
         [1] => Ok(rows),

@@ -5,7 +5,7 @@ use crate::model::{kept_names, saves};
 use crate::train::normalize;
 use gannet::storage::CheckpointWriter;
 use gannet::train::saved::{CROSSES, INTERCEPT, LETTER_CROSSES, SCALE};
-use gannet::train::{Columns, Counts, Crosses, Scale};
+use gannet::train::{Columns, Counts, Crosses};
 
 /// The run of a job whose best model this is so far, and its validation loss.
 pub const BEST: &str = "best-validation";
@@ -43,39 +43,9 @@ pub fn ended_how(stopped: bool, examples: u64, missing: &[u32]) -> Option<String
 }
 
 impl Notes<'_> {
-    /// Writes the notes on how the data was read.
+    /// Writes all notes of a saved model.
     pub fn write(&self, writer: &mut CheckpointWriter) {
-        writer.note("format", self.format);
-        writer.note(INTERCEPT, if self.intercept { "1" } else { "0" });
-        if self.format == "criteo" {
-            writer.note("criteo-counts", if self.counts == Counts::Log { "log" } else { "buckets" });
-        }
-        let (named, lettered) = self.crosses.texts();
-        for (name, texts) in [(CROSSES, named), (LETTER_CROSSES, lettered)] {
-            if !texts.is_empty() {
-                writer.note(name, &texts.join("\n"));
-            }
-        }
-        if let Some(columns) = self.columns {
-            writer.note("label", columns.label.as_deref().unwrap_or_default());
-            for (name, column) in [("offset", &columns.offset), ("importance", &columns.importance)] {
-                if let Some(column) = column {
-                    writer.note(name, column);
-                }
-            }
-            writer.note("categorical", &columns.categorical.join("\n"));
-            writer.note("numeric", &columns.numeric.join("\n"));
-            writer.note("both", &columns.both.join("\n"));
-            if columns.others {
-                writer.note("others", "1");
-                writer.note("ignored", &columns.ignored.join("\n"));
-            }
-            self.write_scale(writer, &columns.scale);
-        }
-        if let Some(two) = input::known_two() {
-            writer.note("positive", two.positive());
-            writer.note("negative", &two.other().unwrap_or_default());
-        }
+        self.write_reading(&mut |name, value| writer.note(name, value));
         if let Some(best) = &self.best {
             writer.note(BEST, best);
         }
@@ -84,9 +54,40 @@ impl Notes<'_> {
         saves::note(writer, self.ended.as_deref());
     }
 
-    /// Writes a line for each column, in the order of `numeric`: its center and spread.
-    fn write_scale(&self, writer: &mut CheckpointWriter, scale: &Scale) {
-        writer.note(SCALE, scale.kind.name());
-        writer.note("scale-columns", &scale.lines());
+    /// Passes on the notes about how the data was read: names and values.
+    pub fn write_reading(&self, note: &mut dyn FnMut(&str, &str)) {
+        note("format", self.format);
+        note(INTERCEPT, if self.intercept { "1" } else { "0" });
+        if self.format == "criteo" {
+            note("criteo-counts", if self.counts == Counts::Log { "log" } else { "buckets" });
+        }
+        let (named, lettered) = self.crosses.texts();
+        for (name, texts) in [(CROSSES, named), (LETTER_CROSSES, lettered)] {
+            if !texts.is_empty() {
+                note(name, &texts.join("\n"));
+            }
+        }
+        if let Some(columns) = self.columns {
+            note("label", columns.label.as_deref().unwrap_or_default());
+            for (name, column) in [("offset", &columns.offset), ("importance", &columns.importance)] {
+                if let Some(column) = column {
+                    note(name, column);
+                }
+            }
+            note("categorical", &columns.categorical.join("\n"));
+            note("numeric", &columns.numeric.join("\n"));
+            note("both", &columns.both.join("\n"));
+            if columns.others {
+                note("others", "1");
+                note("ignored", &columns.ignored.join("\n"));
+            }
+            // A line for each column, in the order of `numeric`: its center and spread.
+            note(SCALE, columns.scale.kind.name());
+            note("scale-columns", &columns.scale.lines());
+        }
+        if let Some(two) = input::known_two() {
+            note("positive", two.positive());
+            note("negative", &two.other().unwrap_or_default());
+        }
     }
 }

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use gannet::Schema;
 use gannet::storage::{Checkpoint, CheckpointDir, JobManifest};
 use gannet::table::mix;
+use gannet::train::saved::{JobCheckpoint, ModelNotes};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,13 +17,6 @@ pub enum WarmSource {
     Model(Box<Checkpoint>),
     /// A checkpoint of a job. It says only part of how the data was read.
     Job(Arc<JobCheckpoint>),
-}
-
-/// A checkpoint of a job, with the checkpoints that it needs.
-pub struct JobCheckpoint {
-    directory: CheckpointDir,
-    /// The oldest first.
-    chain: Vec<JobManifest>,
 }
 
 /// The rows of one table.
@@ -47,19 +41,15 @@ pub fn open_warm_source(folder: &Path) -> Result<WarmSource, Failure> {
     if model.is_err()
         && let Some((directory, number)) = job_checkpoint(folder)
     {
-        let directory = open_checkpoints(&directory)?;
-        let chain = match number {
-            Some(number) => directory.chain(number).map(Some),
-            None => directory.newest_chain(),
-        };
-        let Some(chain) = chain.map_err(|e| in_words(&e))? else {
+        let opened = JobCheckpoint::open(open_checkpoints(&directory)?, number);
+        let Some(job) = opened.map_err(|e| in_words(&e))? else {
             let text = format!(
                 "{}: no checkpoint here is complete: name another folder, or wait for the next save",
                 folder.display()
             );
             return Err(in_words(&text));
         };
-        return Ok(WarmSource::Job(Arc::new(JobCheckpoint { directory, chain })));
+        return Ok(WarmSource::Job(Arc::new(job)));
     }
     Ok(WarmSource::Model(Box::new(model.map_err(|e| in_words(&e))?)))
 }
@@ -92,54 +82,25 @@ impl WarmSource {
         match self {
             WarmSource::Model(model) => model.digest(),
             WarmSource::Job(job) => {
-                let bytes = job.chain.iter().flat_map(JobManifest::encode);
+                let bytes = job.chain().iter().flat_map(JobManifest::encode);
                 bytes.fold(0, |name, byte| mix(name ^ u64::from(byte)))
             }
         }
     }
 }
 
-impl JobCheckpoint {
-    /// What the user sees of it.
-    fn name(&self) -> String {
-        self.directory.folder(self.number()).display().to_string()
-    }
+/// Whether a checkpoint says how its job read its data.
+pub fn is_described(job: &JobCheckpoint) -> bool {
+    ModelNotes::note(job.manifest(), "format").is_some()
+}
 
-    /// The number of the checkpoint.
-    pub fn number(&self) -> u64 {
-        self.chain.last().map_or(0, |manifest| manifest.number)
-    }
-
-    /// What the job noted about itself.
-    pub fn note(&self, name: &str) -> Option<&str> {
-        let notes = &self.chain.last()?.notes;
-        notes.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
-    }
-
-    /// The rows of the job's table that a training calls `table`.
-    ///
-    /// # Errors
-    /// The checkpoint has no such table, or several.
-    pub fn table(self: &Arc<JobCheckpoint>, table: &str) -> Result<WarmRows, Failure> {
-        let tables = self.chain.last().map(|manifest| &manifest.tables[..]).unwrap_or_default();
-        let names = || tables.iter().map(|of| of.schema.name.as_str());
-        // A job's tables have the name of its run in front.
-        let own =
-            |name: &str| name == table || name.strip_suffix(table).is_some_and(|run| run.ends_with('.'));
-        let found: Vec<_> = tables.iter().filter(|of| own(&of.schema.name)).collect();
-        match &found[..] {
-            [one] => Ok(WarmRows::Table(self.clone(), Box::new(one.schema.clone()))),
-            found => {
-                let how = if found.is_empty() { "no table" } else { "several tables" };
-                let all = names().collect::<Vec<_>>().join(", ");
-                Err(in_words(&format!(
-                    "{} has {how} {table:?} of this model; it has {all}; name a checkpoint of one run of the same \
-                     --model",
-                    self.name()
-                )))
-            }
-        }
-    }
+/// The rows of the job's table that a training calls `table`.
+///
+/// # Errors
+/// The checkpoint has no such table, or several.
+pub fn job_table(job: &Arc<JobCheckpoint>, table: &str) -> Result<WarmRows, Failure> {
+    let schema = job.table(table).map_err(|error| in_words(&error))?;
+    Ok(WarmRows::Table(job.clone(), Box::new(schema.clone())))
 }
 
 impl WarmRows {
@@ -167,13 +128,7 @@ impl WarmRows {
     pub fn read(&self, mut rows: impl FnMut(&[u64], &[f32])) -> Result<(), Failure> {
         match self {
             WarmRows::Model(checkpoint) => checkpoint.read(rows).map_err(|e| in_words(&e)),
-            WarmRows::Table(job, schema) => {
-                for shard in 0..schema.shards {
-                    let read = job.directory.shard_rows(&job.chain, &schema.name, shard, &mut rows);
-                    read.map_err(|e| in_words(&e))?;
-                }
-                Ok(())
-            }
+            WarmRows::Table(job, schema) => job.rows(schema, &mut rows).map_err(|e| in_words(&e)),
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::flags::DataArgs;
 use crate::model::notes::NOT_SCALED;
-use crate::model::warm_source::{WarmRows, WarmSource, open_warm_source};
+use crate::model::warm_source::{WarmRows, WarmSource, is_described, job_table, open_warm_source};
 use gannet::optim::Float16;
 use gannet::storage::Checkpoint;
 use gannet::table::Segment;
@@ -22,11 +22,14 @@ pub fn reading(warm: Option<&Path>, data: &DataArgs) -> Result<Option<(DataReadi
     let Some(folder) = warm else { return Ok(None) };
     match open_warm_source(folder)? {
         WarmSource::Model(checkpoint) => {
-            Ok(Some((saved::reading(&checkpoint, folder)?, folder.to_path_buf())))
+            Ok(Some((saved::reading(&*checkpoint, folder)?, folder.to_path_buf())))
         }
         WarmSource::Job(job) => {
+            if is_described(&job) {
+                return Ok(Some((saved::reading(job.manifest(), folder)?, folder.to_path_buf())));
+            }
             let own = crate::input::scale(&data.input).map_or(NOT_SCALED, |kind| kind.name());
-            match job.note(SCALE) {
+            match job.manifest().note(SCALE) {
                 Some(scale) if scale != own => return Err(differs(folder, "--scale", scale, own)),
                 Some(scale @ ("standard" | "minmax")) => {
                     return Err(Failure::input(format!(
@@ -38,7 +41,7 @@ pub fn reading(warm: Option<&Path>, data: &DataArgs) -> Result<Option<(DataReadi
                 _ => {}
             }
             let own = if data.no_intercept { "no" } else { "yes" };
-            if let Some(noted) = job.note(INTERCEPT).filter(|noted| *noted != own) {
+            if let Some(noted) = job.manifest().note(INTERCEPT).filter(|noted| *noted != own) {
                 return Err(differs(folder, "intercept", noted, own));
             }
             notice!(
@@ -161,8 +164,8 @@ pub fn begin(
 pub fn next_generation(warm: Option<&Path>) -> u64 {
     let Some(folder) = warm else { return 0 };
     match open_warm_source(folder) {
-        Ok(WarmSource::Model(first)) => generation(&first) + 1,
-        Ok(WarmSource::Job(job)) => job.number().min(u32::MAX.into()) + 1,
+        Ok(WarmSource::Model(first)) => generation(&*first) + 1,
+        Ok(WarmSource::Job(job)) => job.manifest().number.min(u32::MAX.into()) + 1,
         Err(_) => 0,
     }
 }
@@ -170,7 +173,7 @@ pub fn next_generation(warm: Option<&Path>) -> u64 {
 /// The rows of each table of the training.
 fn rows_of(folder: &Path, source: &WarmSource, schemas: &[Schema]) -> Result<Vec<WarmRows>, Failure> {
     if let WarmSource::Job(job) = source {
-        return schemas.iter().map(|schema| job.table(&schema.name)).collect();
+        return schemas.iter().map(|schema| job_table(job, &schema.name)).collect();
     }
     let layers = |first: &Checkpoint| {
         schemas.iter().skip(1).map(|schema| table_folder(folder, first, schema)).collect()

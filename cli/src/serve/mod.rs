@@ -1,11 +1,12 @@
 //! `gannet serve`: answers requests for predictions until SIGTERM or SIGINT, then ends those that have begun.
 
+use crate::checkpoint_place::{directory_and_number, open_checkpoints};
 use crate::failure::{Failure, SYSTEM};
-use crate::flags::serve::ServeArgs;
+use crate::flags::serve::{NamedFolder, ServeArgs};
 use crate::metrics::Metrics;
 use crate::model::saves;
 use crate::{security, signals};
-use gannet_serve::{Catalog, Counters, Limits, ModelSource, ServeConfig, TrafficShare, serve};
+use gannet_serve::{Catalog, Counters, Limits, ModelSource, ServeConfig, Source, TrafficShare, serve};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,15 +27,25 @@ fn limits(args: &ServeArgs) -> Limits {
     }
 }
 
+/// Where the models come from: folders first.
+fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
+    let name = |of: &NamedFolder| of.name.clone().unwrap_or_else(|| args.name.clone());
+    let folder = |of: &NamedFolder| ModelSource { name: name(of), source: Source::Folder(of.folder.clone()) };
+    let mut all: Vec<ModelSource> = args.model.iter().map(folder).collect();
+    for of in &args.checkpoint {
+        let (place, number) = directory_and_number(&of.folder);
+        let directory = open_checkpoints(&place)?;
+        let place = place.display().to_string();
+        all.push(ModelSource { name: name(of), source: Source::Checkpoints { place, directory, number } });
+    }
+    Ok(all)
+}
+
 /// Runs the command.
 pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let (tls, token) = security::of_http(("--listen", &args.listen), &args.security, &args.tls_server)?;
     let stop = signals::stop_flag()?;
-    let source = |named: &crate::flags::serve::NamedFolder| ModelSource {
-        name: named.name.clone().unwrap_or_else(|| args.name.clone()),
-        folder: named.folder.clone(),
-    };
-    let models: Vec<ModelSource> = args.model.iter().map(source).collect();
+    let models = sources(args)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
     let splits: Vec<TrafficShare> = splits.collect();
@@ -42,7 +53,9 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::new(SYSTEM, format!("--listen {}: cannot listen: {error}", args.listen)))?;
     let catalog = Arc::new(Catalog::load(&models, &splits)?);
     for slot in catalog.slots() {
-        saves::warn_of_early_end(&slot.folder, slot.current().saved.reading.ended.as_deref());
+        if let Source::Folder(folder) = &slot.source {
+            saves::warn_of_early_end(folder, slot.current().saved.reading.ended.as_deref());
+        }
     }
     let counters = Arc::new(Counters::default());
     let metrics = Metrics::without_endpoint("serve");
@@ -59,9 +72,9 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     };
     let server = serve(config, catalog.clone(), counters)?;
     for slot in catalog.slots() {
-        let (model, folder) = (slot.current(), slot.folder.display());
+        let (model, source) = (slot.current(), &slot.source);
         notice!(
-            "gannet: model {:?} from {folder}: {}, version {}, {} rows",
+            "gannet: model {:?} from {source}: {}, version {}, {} rows",
             slot.name,
             model.saved.shape().model,
             model.version,

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, ModelName, TrainArgs, TypesName};
 use crate::input;
 use crate::model::labels;
-use crate::model::warm_source::{WarmSource, open_warm_source};
+use crate::model::warm_source::{WarmSource, is_described, open_warm_source};
 use gannet::train::saved::reading;
 use gannet::train::{Columns, Data, Reader, Survey, TrainError};
 
@@ -86,7 +86,8 @@ fn columns_of(data: &Data) -> Option<Columns> {
 fn of_model(args: &TrainArgs) -> Result<Option<Columns>, Failure> {
     let Some(folder) = &args.lbfgs.warm_start else { return Ok(None) };
     match open_warm_source(folder)? {
-        WarmSource::Model(checkpoint) => Ok(reading(&checkpoint, folder)?.columns),
+        WarmSource::Model(checkpoint) => Ok(reading(&*checkpoint, folder)?.columns),
+        WarmSource::Job(job) if is_described(&job) => Ok(reading(job.manifest(), folder)?.columns),
         WarmSource::Job(_) => Ok(None),
     }
 }

@@ -76,8 +76,8 @@ fn of_data(args: &TrainArgs, data: &Data) -> Result<Vec<u64>, Failure> {
 /// The fields of a model, or of a checkpoint of a job.
 fn of_warm_start(folder: &Path) -> Result<Vec<u64>, Failure> {
     Ok(match open_warm_source(folder)? {
-        WarmSource::Model(checkpoint) => Shape::of(&checkpoint).fields,
-        WarmSource::Job(job) => job.note(FIELDS).map_or(Vec::new(), fields_of_note),
+        WarmSource::Model(checkpoint) => Shape::of(&*checkpoint).fields,
+        WarmSource::Job(job) => job.manifest().note(FIELDS).map_or(Vec::new(), fields_of_note),
     })
 }
 

@@ -94,6 +94,10 @@ impl Learner for LrLearner {
         vec![if self.damped { self.schema.counting() } else { self.schema.clone() }]
     }
 
+    fn shape_notes(&self) -> Vec<(&'static str, String)> {
+        Shape::lr().notes()
+    }
+
     fn open(
         &self,
         own: &JobWorker<'_>,

@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::flags::{ModelName, NormalizeName, ScaleName, StartName, TrainArgs};
 use crate::input;
-use crate::model::warm_source::{WarmSource, open_warm_source};
+use crate::model::warm_source::{WarmSource, job_table, open_warm_source};
 use crate::report::words::first_few;
 use gannet::runs::RunId;
 use gannet::storage::{CheckpointWriter, Store};
@@ -118,10 +118,10 @@ fn keeps_logarithms(args: &TrainArgs, of_model: &Normalize, folder: &Path) -> Re
 /// The normalization of a model, or of a checkpoint of a job with this table.
 fn of_warm_start(folder: &Path, table: &str) -> Result<Normalize, Failure> {
     let job = match open_warm_source(folder)? {
-        WarmSource::Model(checkpoint) => return Ok(normalization(&checkpoint, folder)?),
+        WarmSource::Model(checkpoint) => return Ok(normalization(&*checkpoint, folder)?),
         WarmSource::Job(job) => job,
     };
-    let rows = job.table(&norm_table(table)).or_else(|_| job.table(&norm_table(lbfgs::TABLE)));
+    let rows = job_table(&job, &norm_table(table)).or_else(|_| job_table(&job, &norm_table(lbfgs::TABLE)));
     let Ok(rows) = rows else { return Ok(Normalize::off()) };
     let of_rows = normalization_of(&mut |page| {
         rows.read(page).map_err(|failure| BackendError::Schema(failure.to_string()))

@@ -64,6 +64,11 @@ pub trait Learner {
     /// The schemas of the tables at the servers.
     fn schemas(&self) -> Vec<Schema>;
 
+    /// The notes about the structure of the model, if a checkpoint of the job can score examples.
+    fn shape_notes(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// Takes the fields that the readers of the run's data say.
     fn take_fields(&mut self, data: &Data) -> Result<(), Failure> {
         let _ = data;
@@ -200,7 +205,8 @@ impl<'a> JobWorker<'a> {
             in_job.start_together(job, &self.stop)?;
         }
         let of_each_batch = if L::BATCHES_PUSH_TO_ALL { &names[..] } else { &[] };
-        let saver = CheckpointSaver::start(job, (&args.data, &self.options.data), &line, of_each_batch)?;
+        let noted = (of_each_batch, &learner.shape_notes()[..]);
+        let saver = CheckpointSaver::start(job, (&args.data, &self.options.data), &line, noted)?;
         let trained = learner.train(&self, &mut tables, &run, in_job.as_ref());
         let (mut trained, mut validated) = trained.map_err(|failure| failed(failure, in_job.as_ref()))?;
         let account = self.close(&learner, &mut tables, (&run, in_job.as_ref()), &mut trained)?;

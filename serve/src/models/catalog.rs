@@ -39,7 +39,7 @@ impl Catalog {
     pub fn load(models: &[ModelSource], splits: &[TrafficShare]) -> Result<Catalog, ServeError> {
         let settings = |what: String| Err(ServeError::Settings(what));
         let mut slots: Vec<Arc<Slot>> = Vec::new();
-        for ModelSource { name, folder } in models {
+        for ModelSource { name, source } in models {
             if name.is_empty() || name.contains('/') {
                 return settings(format!(
                     "the name {name:?} is in addresses: it needs a character, and no `/`"
@@ -48,9 +48,8 @@ impl Catalog {
             if slots.iter().any(|slot| slot.name == *name) {
                 return settings(format!("two models have the name {name:?}: give each its own (NAME=DIR)"));
             }
-            let loaded = ServedModel::load(folder);
-            let model = loaded.map_err(|error| ServeError::Model { name: name.clone(), error })?;
-            slots.push(Arc::new(Slot::new(name, folder.clone(), model)));
+            let loaded = Slot::load(name, source.clone());
+            slots.push(Arc::new(loaded.map_err(|error| ServeError::Model { name: name.clone(), error })?));
         }
         if slots.is_empty() {
             return settings("there is no model to serve: give --model DIR".to_owned());

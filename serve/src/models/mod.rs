@@ -3,9 +3,11 @@
 mod catalog;
 mod served;
 mod slot;
+mod source;
 mod watch;
 
 pub use catalog::{Catalog, Chosen};
 pub use served::{ServedModel, TextForm};
 pub use slot::Slot;
+pub use source::Source;
 pub use watch::ModelWatch;

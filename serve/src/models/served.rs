@@ -1,9 +1,8 @@
 //! A model that answers requests. It never changes: a new model is another one.
 
 use crate::error::RequestError;
-use gannet::train::saved::{SavedModel, SavedModelError, load_model};
+use gannet::train::saved::{SavedModel, SavedModelError};
 use gannet::train::{Data, Format};
-use std::path::Path;
 use std::time::SystemTime;
 
 /// In which form a request has its examples as text.
@@ -40,12 +39,15 @@ fn settings(saved: &SavedModel, format: Format) -> Result<Data, SavedModelError>
 }
 
 impl ServedModel {
-    /// Loads the model of a folder.
+    /// A model under this version.
     ///
     /// # Errors
-    /// As for [`load_model`].
-    pub fn load(folder: &Path) -> Result<ServedModel, SavedModelError> {
-        let saved = load_model(folder)?;
+    /// As for [`SavedModel::read_as`].
+    pub fn new(
+        saved: SavedModel,
+        version: String,
+        saved_at: SystemTime,
+    ) -> Result<ServedModel, SavedModelError> {
         let of_json = match saved.reading.format {
             format if format.has_columns() => Some(Format::Json),
             Format::Vw | Format::VwJson => Some(Format::VwJson),
@@ -60,15 +62,7 @@ impl ServedModel {
         let own = settings(&saved, own)?;
         let json = of_json.map(|format| settings(&saved, format)).transpose()?;
         let keys = Data { format: Format::Auto, text: None, ..own.clone() };
-        let saved_at = std::fs::metadata(folder.join("MANIFEST")).and_then(|found| found.modified());
-        Ok(ServedModel {
-            version: format!("{:016x}", saved.digest),
-            saved,
-            saved_at: saved_at.unwrap_or_else(|_| SystemTime::now()),
-            own,
-            json,
-            keys,
-        })
+        Ok(ServedModel { saved, version, saved_at, own, json, keys })
     }
 
     /// The data of a request with these lines.

@@ -1,7 +1,8 @@
 //! The place of one name: the model that has it now.
 
 use super::served::ServedModel;
-use std::path::PathBuf;
+use super::source::{Mark, Source};
+use gannet::train::saved::SavedModelError;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,22 +11,33 @@ pub struct Slot {
     /// The name.
     pub name: String,
     /// Where the model comes from.
-    pub folder: PathBuf,
+    pub source: Source,
+    /// What the source had before the first model was loaded.
+    pub first: Option<Mark>,
     current: RwLock<Arc<ServedModel>>,
     /// How often a new model took the place of another.
     pub replaced: AtomicU64,
     /// How often a new model could not be loaded.
     pub refused: AtomicU64,
-    /// Whether what is in the folder now could not be loaded.
+    /// Whether the newest model of the source could not be loaded.
     pub is_behind: AtomicBool,
 }
 
 impl Slot {
-    /// A slot with its first model.
-    pub fn new(name: &str, folder: PathBuf, model: ServedModel) -> Slot {
+    /// A slot with the model that its source has now.
+    ///
+    /// # Errors
+    /// As for [`Source::load`].
+    pub fn load(name: &str, source: Source) -> Result<Slot, SavedModelError> {
+        let (first, model) = (source.mark(), source.load()?);
+        Ok(Slot::new(name, source, first, model))
+    }
+
+    fn new(name: &str, source: Source, first: Option<Mark>, model: ServedModel) -> Slot {
         Slot {
             name: name.to_owned(),
-            folder,
+            source,
+            first,
             current: RwLock::new(Arc::new(model)),
             replaced: AtomicU64::new(0),
             refused: AtomicU64::new(0),

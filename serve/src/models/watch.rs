@@ -1,32 +1,22 @@
-//! Looks at the folders of models, and loads what is new in them.
+//! Looks at the sources of models, and loads what is new in them.
 
 use super::catalog::Catalog;
-use super::served::ServedModel;
 use super::slot::Slot;
-use crate::limits::LOOK_EVERY;
+use super::source::Mark;
+use crate::limits::{LOOK_EVERY, RELOAD_AFTER};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
-/// What changes when a folder has another model: the manifest, which a save replaces last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-}
-
-impl Mark {
-    /// `None`: there is no model.
-    fn of(folder: &Path) -> Option<Mark> {
-        let found = std::fs::metadata(folder.join("MANIFEST")).ok()?;
-        let modified = (found.mtime(), found.mtime_nsec());
-        Some(Mark { inode: found.ino(), bytes: found.len(), modified })
-    }
+/// What a source had when it was looked at.
+struct Seen {
+    mark: Option<Mark>,
+    looked: Instant,
+    /// When the model there could not be loaded.
+    failed: Option<Instant>,
 }
 
 /// A thread that looks. Dropping it ends the thread.
@@ -36,18 +26,21 @@ pub struct ModelWatch {
 }
 
 impl ModelWatch {
-    /// Starts to look at the folders of all models. `catalog` has loaded them just now.
+    /// Starts to look at the sources of all models. `catalog` has loaded them just now.
     ///
     /// # Errors
     /// The system cannot start a thread.
     pub fn start(catalog: Arc<Catalog>) -> io::Result<ModelWatch> {
         let (stop, stopped) = channel();
-        // A save between the load and this look is found by its version.
-        let mut seen: Vec<Option<Mark>> = vec![None; catalog.slots().len()];
+        let first = |slot: &Arc<Slot>| Seen { mark: slot.first, looked: Instant::now(), failed: None };
+        let mut all: Vec<Seen> = catalog.slots().iter().map(first).collect();
         let run = move || {
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                for (slot, seen) in catalog.slots().iter().zip(&mut seen) {
-                    look(slot, seen);
+                for (slot, seen) in catalog.slots().iter().zip(&mut all) {
+                    if seen.looked.elapsed() >= slot.source.look_every() {
+                        look(slot, seen);
+                        seen.looked = Instant::now();
+                    }
                 }
             }
         };
@@ -67,18 +60,19 @@ impl Drop for ModelWatch {
     }
 }
 
-/// Loads the model of a folder if it has changed. One that cannot be loaded is named once, and the former one stays.
-fn look(slot: &Slot, seen: &mut Option<Mark>) {
-    let mark = Mark::of(&slot.folder);
-    if mark == *seen {
+/// Loads the model of a source if there is a new one. One that cannot be loaded is named, and the former one stays. It
+/// is tried again after a while: the reason may have been one of the moment.
+fn look(slot: &Slot, seen: &mut Seen) {
+    let (mark, name) = (slot.source.mark(), &slot.name);
+    if mark == seen.mark && seen.failed.is_none_or(|failed| failed.elapsed() < RELOAD_AFTER) {
         return;
     }
-    let name = &slot.name;
-    match ServedModel::load(&slot.folder) {
+    match slot.source.load() {
         // Another save began meanwhile: the next look finds it.
-        Ok(_) if Mark::of(&slot.folder) != mark => return,
+        Ok(_) if slot.source.mark() != mark => return,
         Ok(model) => {
             slot.is_behind.store(false, Relaxed);
+            seen.failed = None;
             let former = slot.current().version.clone();
             if model.version != former {
                 tracing::info!(name, version = model.version, former, "a new model is served");
@@ -88,9 +82,10 @@ fn look(slot: &Slot, seen: &mut Option<Mark>) {
         Err(error) => {
             slot.refused.fetch_add(1, Relaxed);
             slot.is_behind.store(true, Relaxed);
+            seen.failed = Some(Instant::now());
             let version = &slot.current().version;
             tracing::error!(name, version, %error, "the new model cannot be loaded: the former one is served");
         }
     }
-    *seen = mark;
+    seen.mark = mark;
 }

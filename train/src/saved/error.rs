@@ -46,6 +46,9 @@ pub enum SavedModelError {
         /// What does not fit.
         what: String,
     },
+    /// A checkpoint of a job has no such model, or cannot be read: in words.
+    #[error("{0}")]
+    Job(String),
     /// The model is of a kind that the caller cannot use.
     #[error("{folder}: holds {kind} of dim {dim}; {readable}")]
     OtherKind {

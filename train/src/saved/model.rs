@@ -27,12 +27,12 @@ const PREDICT: &str = "predict reads models that `gannet train --out` wrote, of 
 
 /// A saved model. Threads may share it.
 pub struct SavedModel {
-    folder: PathBuf,
-    shape: Shape,
-    settings: ModelSettings,
-    weights: SavedWeights,
+    pub(super) folder: PathBuf,
+    pub(super) shape: Shape,
+    pub(super) settings: ModelSettings,
+    pub(super) weights: SavedWeights,
     /// The names of features, as lines.
-    names: Option<String>,
+    pub(super) names: Option<String>,
     /// How the model's data was read.
     pub reading: DataReading,
     /// The rows of its features.
@@ -42,7 +42,7 @@ pub struct SavedModel {
 }
 
 /// The weights of a model.
-enum SavedWeights {
+pub(super) enum SavedWeights {
     /// Of a logistic regression, by key; and the schema of its table.
     Clicks(Weights, Schema),
     /// Of the tables of another model.
@@ -224,9 +224,8 @@ pub fn intercept_of(learned: &[LearnedFeature], reading: &DataReading) -> Option
     Some(weights[at])
 }
 
-/// The settings of a model, as far as scores need them.
-fn settings_of(first: &Checkpoint) -> ModelSettings {
-    let schema = first.schema();
+/// The settings of a model, as far as scores need them, by the schema of its first table.
+pub(super) fn settings_of(schema: &Schema) -> ModelSettings {
     let deviation = match schema.more.first().map(|segment| segment.init) {
         Some(Init::Normal { deviation, .. }) => deviation,
         _ => 0.0,
@@ -238,7 +237,7 @@ fn settings_of(first: &Checkpoint) -> ModelSettings {
 
 /// The model of the tables in a folder, by the notes of the first one. `None`: it is of another kind.
 fn model_of(first: &Checkpoint) -> Option<Box<dyn Model>> {
-    build(&Shape::of(first), settings_of(first))
+    build(&Shape::of(first), settings_of(first.schema()))
 }
 
 /// Reads a model, of one save.
@@ -256,11 +255,11 @@ pub fn load_model(folder: &Path) -> Result<SavedModel, SavedModelError> {
         Some(model) => SavedWeights::Tables(tables(folder, &*model, (&first, &others))?),
         None => {
             must_be_lr(&first, folder, PREDICT)?;
-            let settings = settings_of(&first);
+            let settings = settings_of(first.schema());
             SavedWeights::Clicks(weights(&first)?, Linear::new(settings).sparse())
         }
     };
-    let (shape, settings, rows) = (Shape::of(&first), settings_of(&first), first.rows());
+    let (shape, settings, rows) = (Shape::of(&first), settings_of(first.schema()), first.rows());
     let (reading, names) = (reading(&first, folder)?, first.note(NAMES).map(str::to_owned));
     let digest = first.digest();
     Ok(SavedModel { folder: folder.to_owned(), shape, settings, weights, names, reading, rows, digest })

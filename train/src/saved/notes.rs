@@ -2,8 +2,30 @@
 
 use super::error::SavedModelError;
 use crate::read::normalization::{Normalization, Normalize};
-use gannet_core::Checkpoint;
+use gannet_core::{Checkpoint, JobManifest};
 use std::path::Path;
+
+/// What the notes of a model in a checkpoint of a job begin with. The other notes there are the job's.
+pub const OF_MODEL: &str = "model.";
+
+/// Notes about a model, by their names.
+pub trait ModelNotes {
+    /// The value of a note. `None`: there is no such note.
+    fn note(&self, name: &str) -> Option<&str>;
+}
+
+impl ModelNotes for Checkpoint {
+    fn note(&self, name: &str) -> Option<&str> {
+        Checkpoint::note(self, name)
+    }
+}
+
+impl ModelNotes for JobManifest {
+    fn note(&self, name: &str) -> Option<&str> {
+        let is_this = |of: &str| of.strip_prefix(OF_MODEL) == Some(name);
+        self.notes.iter().find(|(of, _)| is_this(of)).map(|(_, value)| value.as_str())
+    }
+}
 
 /// The scaling of numbers.
 pub const SCALE: &str = "scale";
@@ -40,20 +62,20 @@ pub fn fields_of_note(note: &str) -> Vec<u64> {
 }
 
 /// How the training of a model ended, if it ended early. Models of earlier versions do not say.
-pub fn ended(checkpoint: &Checkpoint) -> Option<String> {
-    let early = checkpoint.note("complete") == Some("0");
-    early.then(|| checkpoint.note("ended").unwrap_or("for a reason that it does not say").to_owned())
+pub fn ended(notes: &dyn ModelNotes) -> Option<String> {
+    let early = notes.note("complete") == Some("0");
+    early.then(|| notes.note("ended").unwrap_or("for a reason that it does not say").to_owned())
 }
 
 /// The normalization in the notes of a model. Models of earlier versions have none.
 ///
 /// # Errors
 /// The note is damaged.
-pub fn normalization(checkpoint: &Checkpoint, folder: &Path) -> Result<Normalize, SavedModelError> {
-    if checkpoint.note(NORMALIZE) != Some("on") {
+pub fn normalization(notes: &dyn ModelNotes, folder: &Path) -> Result<Normalize, SavedModelError> {
+    if notes.note(NORMALIZE) != Some("on") {
         return Ok(Normalize::off());
     }
-    let known = Normalization::of_lines(checkpoint.note(NORMALIZED_FEATURES).unwrap_or_default());
+    let known = Normalization::of_lines(notes.note(NORMALIZED_FEATURES).unwrap_or_default());
     let damaged = || SavedModelError::Normalization { folder: folder.display().to_string() };
     Ok(Normalize::by(known.ok_or_else(damaged)?))
 }

@@ -1,7 +1,7 @@
 //! How a model's data was read, from its notes.
 
 use super::error::SavedModelError;
-use super::notes::{CROSSES, INTERCEPT, LETTER_CROSSES, SCALE, ended, normalization};
+use super::notes::{CROSSES, INTERCEPT, LETTER_CROSSES, ModelNotes, SCALE, ended, normalization};
 use super::shape::Shape;
 use crate::read::data::{Data, Format};
 use crate::read::fields::crosses::Crosses;
@@ -12,7 +12,6 @@ use crate::read::formats::labels::{Labels, TwoLabels};
 use crate::read::formats::scale::{Scale, ScaleKind};
 use crate::read::normalization::{Normalization, Normalize};
 use crate::read::reader::Reader;
-use gannet_core::Checkpoint;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,43 +41,43 @@ pub struct DataReading {
 ///
 /// # Errors
 /// A note is damaged, or of a newer version.
-pub fn reading(checkpoint: &Checkpoint, folder: &Path) -> Result<DataReading, SavedModelError> {
+pub fn reading(notes: &dyn ModelNotes, folder: &Path) -> Result<DataReading, SavedModelError> {
     let list = |name: &str| -> Vec<String> {
-        let text = checkpoint.note(name).unwrap_or_default();
+        let text = notes.note(name).unwrap_or_default();
         text.split('\n').filter(|s| !s.is_empty()).map(String::from).collect()
     };
-    let columns = checkpoint.note("categorical").map(|_| Columns {
-        label: checkpoint.note("label").filter(|s| !s.is_empty()).map(String::from),
+    let columns = notes.note("categorical").map(|_| Columns {
+        label: notes.note("label").filter(|s| !s.is_empty()).map(String::from),
         categorical: list("categorical"),
         numeric: list("numeric"),
         both: list("both"),
         ignored: list("ignored"),
-        offset: checkpoint.note("offset").map(String::from),
-        importance: checkpoint.note("importance").map(String::from),
-        scale: scale(checkpoint),
-        others: checkpoint.note("others") == Some("1"),
+        offset: notes.note("offset").map(String::from),
+        importance: notes.note("importance").map(String::from),
+        scale: scale(notes),
+        others: notes.note("others") == Some("1"),
         nameless: Vec::new(),
     });
     let name = || folder.display().to_string();
-    let format = checkpoint.note("format").unwrap_or("libsvm");
+    let format = notes.note("format").unwrap_or("libsvm");
     let Some(format) = Format::of_name(format) else {
         return Err(SavedModelError::UnknownFormat { folder: name(), format: format.to_owned() });
     };
-    let counts = if checkpoint.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
+    let counts = if notes.note("criteo-counts") == Some("log") { Counts::Log } else { Counts::Buckets };
     let crosses = Crosses::new(&list(CROSSES), &list(LETTER_CROSSES));
     let crosses = crosses.map_err(|what| SavedModelError::Crosses { folder: name(), what })?;
-    let intercept = checkpoint.note(INTERCEPT) != Some("0");
-    let other = checkpoint.note("negative").filter(|other| !other.is_empty());
-    let two = checkpoint.note("positive").map(|positive| TwoLabels::new(positive, other));
-    let (normalize, ended) = (normalization(checkpoint, folder)?, ended(checkpoint));
-    let fields = Shape::of(checkpoint).field_places();
+    let intercept = notes.note(INTERCEPT) != Some("0");
+    let other = notes.note("negative").filter(|other| !other.is_empty());
+    let two = notes.note("positive").map(|positive| TwoLabels::new(positive, other));
+    let (normalize, ended) = (normalization(notes, folder)?, ended(notes));
+    let fields = Shape::of(notes).field_places();
     Ok(DataReading { intercept, format, counts, crosses, columns, two, normalize, fields, ended })
 }
 
 /// The scaling in the notes.
-fn scale(checkpoint: &Checkpoint) -> Scale {
-    let kind = checkpoint.note(SCALE).and_then(ScaleKind::of_name).unwrap_or_default();
-    Scale::of_lines(kind, checkpoint.note("scale-columns").unwrap_or_default())
+fn scale(notes: &dyn ModelNotes) -> Scale {
+    let kind = notes.note(SCALE).and_then(ScaleKind::of_name).unwrap_or_default();
+    Scale::of_lines(kind, notes.note("scale-columns").unwrap_or_default())
 }
 
 impl DataReading {

@@ -1,10 +1,9 @@
 //! The structure of a model, as the notes of its folder have it.
 
 use super::loss::LossName;
-use super::notes::{FIELDS, fields_of_note, note_of_fields};
+use super::notes::{FIELDS, ModelNotes, fields_of_note, note_of_fields};
 use crate::limits::FIELD_FACTORS_MAX;
 use crate::read::fields::field_places::FieldPlaces;
-use gannet_core::Checkpoint;
 use std::sync::Arc;
 
 /// The structure of a model, without its tables' settings. What a model does not have is 0.
@@ -33,17 +32,17 @@ impl Shape {
     }
 
     /// The shape of a saved model.
-    pub fn of(checkpoint: &Checkpoint) -> Shape {
-        let number = |name: &str| checkpoint.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let hidden = checkpoint.note("hidden").unwrap_or_default();
+    pub fn of(notes: &dyn ModelNotes) -> Shape {
+        let number = |name: &str| notes.note(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let hidden = notes.note("hidden").unwrap_or_default();
         Shape {
-            model: checkpoint.note("model").unwrap_or_default().to_owned(),
+            model: notes.note("model").unwrap_or_default().to_owned(),
             classes: number("classes"),
             factors: number("factors"),
             hidden: hidden.split(',').filter_map(|units| units.parse().ok()).collect(),
-            fields: checkpoint.note(FIELDS).map_or(Vec::new(), fields_of_note),
-            loss: checkpoint.note("loss").and_then(|name| name.parse().ok()),
-            generation: generation(checkpoint),
+            fields: notes.note(FIELDS).map_or(Vec::new(), fields_of_note),
+            loss: notes.note("loss").and_then(|name| name.parse().ok()),
+            generation: generation(notes),
         }
     }
 
@@ -92,6 +91,6 @@ impl Shape {
 }
 
 /// How many trainings came before that of a saved model.
-pub fn generation(checkpoint: &Checkpoint) -> u64 {
-    checkpoint.note("generation").and_then(|text| text.parse::<u32>().ok()).map_or(0, u64::from)
+pub fn generation(notes: &dyn ModelNotes) -> u64 {
+    notes.note("generation").and_then(|text| text.parse::<u32>().ok()).map_or(0, u64::from)
 }

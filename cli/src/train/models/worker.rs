@@ -96,6 +96,10 @@ impl Learner for ModelLearner {
         schemas_of(&*self.planned.model)
     }
 
+    fn shape_notes(&self) -> Vec<(&'static str, String)> {
+        self.planned.shape.notes()
+    }
+
     fn take_fields(&mut self, data: &Data) -> Result<(), Failure> {
         self.planned.take_fields(data)
     }

@@ -1,0 +1,106 @@
+//! Where a model comes from, and how to see that there is a new one.
+
+use super::served::ServedModel;
+use gannet::storage::{CheckpointDir, CheckpointState};
+use gannet::train::saved::{JobCheckpoint, SavedModelError, load_job_model, load_model};
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Where a model comes from.
+#[derive(Clone)]
+pub enum Source {
+    /// The folder that `gannet train --out` writes.
+    Folder(PathBuf),
+    /// The checkpoints of a job, in a folder or a bucket.
+    Checkpoints {
+        /// What messages call it.
+        place: String,
+        /// The directory.
+        directory: CheckpointDir,
+        /// The number of the checkpoint. `None`: the newest one, and each newer one.
+        number: Option<u64>,
+    },
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Folder(folder) => write!(f, "{}", folder.display()),
+            Source::Checkpoints { place, number: None, .. } => write!(f, "{place}"),
+            Source::Checkpoints { place, number: Some(number), .. } => write!(f, "{place}@{number}"),
+        }
+    }
+}
+
+/// What changes when a source has another model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The manifest of a folder, which a save replaces last: its inode, bytes, and time.
+    Manifest(u64, u64, (i64, i64)),
+    /// The number of the newest checkpoint.
+    Number(u64),
+}
+
+impl Source {
+    /// How often to look for a new model. A bucket takes a request for each look.
+    pub fn look_every(&self) -> Duration {
+        match self {
+            Source::Folder(_) => crate::limits::LOOK_EVERY,
+            Source::Checkpoints { .. } => crate::limits::LIST_EVERY,
+        }
+    }
+
+    /// The mark of what is there now. `None`: there is no model.
+    pub fn mark(&self) -> Option<Mark> {
+        match self {
+            Source::Folder(folder) => {
+                let found = std::fs::metadata(folder.join("MANIFEST")).ok()?;
+                Some(Mark::Manifest(found.ino(), found.len(), (found.mtime(), found.mtime_nsec())))
+            }
+            Source::Checkpoints { number: Some(number), .. } => Some(Mark::Number(*number)),
+            Source::Checkpoints { directory, number: None, .. } => {
+                let listed = directory.list().ok()?;
+                let valid = listed.iter().rev().find(|of| matches!(of.state, CheckpointState::Valid(_)))?;
+                Some(Mark::Number(valid.number))
+            }
+        }
+    }
+
+    /// Loads the model that is there now.
+    ///
+    /// # Errors
+    /// There is none, or a file of it is damaged.
+    pub fn load(&self) -> Result<ServedModel, SavedModelError> {
+        match self {
+            Source::Folder(folder) => {
+                let saved_at = std::fs::metadata(folder.join("MANIFEST")).and_then(|found| found.modified());
+                let saved = load_model(folder)?;
+                let version = format!("{:016x}", saved.digest);
+                ServedModel::new(saved, version, saved_at.unwrap_or_else(|_| SystemTime::now()))
+            }
+            Source::Checkpoints { place, directory, number } => {
+                let in_words = |error: &dyn fmt::Display| SavedModelError::Job(error.to_string());
+                let opened = JobCheckpoint::open(directory.clone(), *number).map_err(|e| in_words(&e))?;
+                let Some(job) = opened else {
+                    return Err(in_words(&format!(
+                        "{place}: no checkpoint here is complete: name another place, or wait for the next save"
+                    )));
+                };
+                let saved_at = written(directory, &job.folder());
+                let saved = load_job_model(&job)?;
+                // The number is for people. Another job may begin again with it.
+                let version = format!("{}-{:08x}", job.manifest().number, saved.digest >> 32);
+                ServedModel::new(saved, version, saved_at)
+            }
+        }
+    }
+}
+
+/// When a checkpoint was written. A bucket that does not say it: now.
+fn written(directory: &CheckpointDir, folder: &Path) -> SystemTime {
+    let listed = directory.list().unwrap_or_default();
+    let written = listed.iter().find(|of| of.path == folder).and_then(|of| of.written);
+    written.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+}

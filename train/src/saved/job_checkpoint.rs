@@ -1,0 +1,77 @@
+//! A checkpoint of a job, with the checkpoints that it needs.
+
+use gannet_core::{CheckpointDir, CheckpointDirError, JobManifest, Schema};
+use std::path::PathBuf;
+
+/// A checkpoint of a job.
+pub struct JobCheckpoint {
+    directory: CheckpointDir,
+    /// The oldest first. There is one at least.
+    chain: Vec<JobManifest>,
+}
+
+impl JobCheckpoint {
+    /// The checkpoint with this number, or the newest one that can be used. `None`: there is none.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or the checkpoint with the number is damaged or incomplete.
+    pub fn open(
+        directory: CheckpointDir,
+        number: Option<u64>,
+    ) -> Result<Option<JobCheckpoint>, CheckpointDirError> {
+        let chain = match number {
+            Some(number) => directory.chain(number).map(Some),
+            None => directory.newest_chain(),
+        };
+        let chain = chain?.filter(|chain| !chain.is_empty());
+        Ok(chain.map(|chain| JobCheckpoint { directory, chain }))
+    }
+
+    /// What the job says about the checkpoint.
+    pub fn manifest(&self) -> &JobManifest {
+        self.chain.last().expect("a chain has the checkpoint itself")
+    }
+
+    /// The manifests of the checkpoint and of those that it needs, the oldest first.
+    pub fn chain(&self) -> &[JobManifest] {
+        &self.chain
+    }
+
+    /// Its folder, for messages.
+    pub fn folder(&self) -> PathBuf {
+        self.directory.folder(self.manifest().number)
+    }
+
+    /// The schema of the job's table that a training calls `table`. Its name there has that of the run in front.
+    ///
+    /// # Errors
+    /// The checkpoint has no such table, or several: in words.
+    pub fn table(&self, table: &str) -> Result<&Schema, String> {
+        let schemas = || self.manifest().tables.iter().map(|of| &of.schema);
+        let is_own =
+            |name: &str| name == table || name.strip_suffix(table).is_some_and(|run| run.ends_with('.'));
+        let found: Vec<&Schema> = schemas().filter(|schema| is_own(&schema.name)).collect();
+        if let [one] = found[..] {
+            return Ok(one);
+        }
+        let how = if found.is_empty() { "no table" } else { "several tables" };
+        let all = schemas().map(|schema| schema.name.as_str()).collect::<Vec<_>>().join(", ");
+        Err(format!(
+            "{} has {how} {table:?} of this model; it has {all}; name a checkpoint of one run of the same --model",
+            self.folder().display()
+        ))
+    }
+
+    /// Passes on all rows of the table with this schema: keys, and [`Schema::floats`] floats for each.
+    ///
+    /// # Errors
+    /// A file is missing or damaged. Rows were passed on before it was found, perhaps.
+    pub fn rows(
+        &self,
+        schema: &Schema,
+        mut rows: impl FnMut(&[u64], &[f32]),
+    ) -> Result<(), CheckpointDirError> {
+        (0..schema.shards)
+            .try_for_each(|shard| self.directory.shard_rows(&self.chain, &schema.name, shard, &mut rows))
+    }
+}
