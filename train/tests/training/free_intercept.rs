@@ -1,7 +1,6 @@
 //! The penalties of FTRL and group FTRL do not act on the intercept: with a huge `l1` a model predicts the mean of the
 //! labels, however it is trained.
 
-use crate::model;
 use crate::model::{Rng, file};
 use crate::models::{options, servers, settings};
 
@@ -11,7 +10,7 @@ use gannet_server::Server;
 use gannet_train::models::{FactorizationMachine, Linear, Model, ModelSettings, Softmax, fit, score};
 use gannet_train::{
     Backend, Data, Embedded, FlatTable, FlatTables, INTERCEPT_KEY, Labels, LocalTables, Options, PushContent,
-    RemoteBackend, RemoteTables, Share, Tables, WeightTables, evaluate, train,
+    RemoteBackend, RemoteTables, Share, Tables, evaluate, train,
 };
 use gannet_transport::tcp::Tcp;
 use gannet_worker::{Worker, WorkerConfig};
@@ -19,12 +18,12 @@ use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 
-const FTRL: Rule = Rule::Ftrl(Ftrl { alpha: 0.1, beta: 1.0, l1: 1e6, l2: 1.0 });
+const FTRL: Rule = Rule::Ftrl(Ftrl { alpha: 0.3, beta: 1.0, l1: 1e6, l2: 1.0 });
 const RULES: [Rule; 3] = [
     FTRL,
-    Rule::GroupFtrl(GroupFtrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0, l21: 1e6 }),
+    Rule::GroupFtrl(GroupFtrl { alpha: 0.3, beta: 1.0, l1: 0.0, l2: 0.0, l21: 1e6 }),
     // The penalty alone keeps weights finite.
-    Rule::Ftrl(Ftrl { alpha: 0.1, beta: 0.0, l1: 1e6, l2: 1e6 }),
+    Rule::Ftrl(Ftrl { alpha: 0.3, beta: 0.0, l1: 1e6, l2: 1e6 }),
 ];
 const PUSHES: [PushContent; 2] = [PushContent::Replay, PushContent::Gradient];
 const LINES: usize = 20_000;
@@ -45,7 +44,7 @@ fn clicks(folder: &TempDir) -> (Data, f64) {
 }
 
 fn lr_options(data: &Data, push: PushContent) -> Options {
-    Options { batch: 100, push: Some(push), ..Options::new(data.clone()) }
+    Options { batch: 20, push: Some(push), ..Options::new(data.clone()) }
 }
 
 fn learn<B: Backend>(backend: &mut B, options: &Options) {
@@ -91,7 +90,7 @@ fn rows_on_disk_stay_free() {
     for push in PUSHES {
         let images = tempfile::tempdir().unwrap();
         for _ in 0..2 {
-            let store = Store::directory(images.path()).unwrap();
+            let store = Store::open_dir(images.path()).unwrap();
             let mut rows = Embedded::open(&store, &lr(FTRL), 1).unwrap();
             learn(&mut rows, &lr_options(&data.0, push));
             is_the_mean(&mut rows, &data, &format!("{push:?}"));
@@ -158,7 +157,7 @@ fn models(rule: Rule, options: &Options, new: &dyn Fn(Rule) -> Box<dyn Model>, o
         assert_eq!(weights[0], 0.0, "{what}");
     }
     for push in PUSHES {
-        let options = Options { push: Some(push), batch: 100, ..options.clone() };
+        let options = Options { push: Some(push), batch: 20, ..options.clone() };
         let what = format!("{} {rule:?} {push:?}", new(rule).name());
         run(&options, new(rule), &mut LocalTables::new(Store::memory(), 1), of_mean, &what);
         if push == PushContent::Replay {
