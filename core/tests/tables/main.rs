@@ -7,6 +7,7 @@ mod cut;
 mod damping;
 mod fence;
 mod forgotten;
+mod free_rows;
 mod growth;
 mod mapped_shards;
 mod mapped_shards_races;
