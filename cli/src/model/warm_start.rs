@@ -220,8 +220,8 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-/// Appends the saved row of `key` to `out`, in the layout of this training. Returns `false` if a weight is beyond the range of the
-/// row type.
+/// Appends the saved row of `key` to `out`, in the layout of this training. Returns `false` if a weight is beyond the
+/// range of the row type.
 fn translate(parts: &[(Segment, Segment)], key: u64, mut row: &[f32], out: &mut Vec<f32>) -> bool {
     let (mut wide, mut fits) = (Vec::new(), true);
     for (from, to) in parts {

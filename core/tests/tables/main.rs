@@ -7,7 +7,6 @@ mod cut;
 mod damping;
 mod fence;
 mod forgotten;
-mod free_rows;
 mod growth;
 mod mapped_shards;
 mod mapped_shards_races;
@@ -22,5 +21,7 @@ mod told;
 mod vectors;
 mod watched_keys;
 
+#[path = "rules/free_rows.rs"]
+mod free_rows;
 #[path = "../viewing/mod.rs"]
 mod viewing;

@@ -5,7 +5,7 @@ use crate::read::error::ReadError;
 use std::ops::Range;
 
 /// The key of the [intercept](gannet_core::INTERCEPT_KEY). No file may use this id.
-pub use gannet_core::INTERCEPT_KEY;
+pub const INTERCEPT_KEY: u64 = gannet_core::INTERCEPT_KEY;
 
 /// Examples in the order of the file. Feature `j` of example `i` is `keys[offsets[i] + j]` with `values[offsets[i] +
 /// j]`.

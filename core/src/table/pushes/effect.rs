@@ -96,7 +96,8 @@ impl Effect for Terms {
     }
 }
 
-/// Whether the row of a key may become `next`: the pushed value and the row are finite, and the rule can produce such a row.
+/// Whether the row of a key may become `next`: the pushed value and the row are finite, and the rule can produce such a
+/// row.
 #[inline(always)]
 pub(crate) fn sound<U: Update>(rule: U, key: u64, value: &[f32], next: &[f32]) -> bool {
     all_finite(value) && all_finite(next) && is_sound_of(rule, key, next)
