@@ -34,7 +34,7 @@ mod table;
 // What a table is.
 pub use schema::admission::{Admission, SKETCH_BYTES_DEFAULT};
 pub use schema::identity::{Origin, TableIdentity, TableUid};
-pub use schema::init::{Init, initial_weights};
+pub use schema::init::{INTERCEPT_KEY, Init, init_row, initial_weights};
 pub use schema::row_type::RowType;
 pub use schema::schema_error::SchemaError;
 pub use schema::segment::{Segment, Segments};

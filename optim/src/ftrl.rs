@@ -13,6 +13,15 @@ use crate::{RuleError, Update};
 /// sigma = (sqrt(n + g^2) - sqrt(n)) / alpha
 /// z    += g - sigma * w;  n += g^2
 /// ```
+/// A free row has no penalties. Its `n` is the negative of the sum of `g^2`: that says that it is free, and changes of
+/// several workers add up here, too:
+/// ```text
+/// w     = -z / ((beta + sqrt(-n)) / alpha)
+/// sigma = (sqrt(-n + g^2) - sqrt(-n)) / alpha
+/// z    += g - sigma * w;  n -= g^2
+/// ```
+/// Its `n` begins at `-f32::MIN_POSITIVE`, because a sum with 0 keeps that sign. A rule without penalties has no free
+/// rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ftrl {
     /// The learning rate's numerator: finite, above 0, its reciprocal finite.
@@ -44,6 +53,18 @@ impl Ftrl {
         (z + (g - sigma * weight), next)
     }
 
+    /// Whether a free row differs from others.
+    #[inline(always)]
+    pub fn has_penalty(&self) -> bool {
+        self.l1 > 0.0 || self.l2 > 0.0
+    }
+
+    /// The rule without penalties.
+    #[inline(always)]
+    pub fn without_penalty(self) -> Ftrl {
+        Ftrl { l1: 0.0, l2: 0.0, ..self }
+    }
+
     /// `z` of a coordinate that has `n = 0` and the weight `w`.
     #[inline(always)]
     fn z_of(&self, w: f32) -> f32 {
@@ -67,6 +88,55 @@ impl Ftrl {
         let fresh = beta * (1.0 / alpha) + l2;
         let allowed = "such that beta / alpha + l2 is finite and above 0";
         checks.that(fresh.is_finite() && fresh > 0.0, "beta", beta, allowed)
+    }
+}
+
+/// `n` of a free row that begins.
+const FREE: f32 = -f32::MIN_POSITIVE;
+
+/// The rule of a free row: FTRL without penalties, on the negative of `n`.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeRow(Ftrl);
+
+impl FreeRow {
+    /// The rule of this row with the second plane `n`. `None`: the row has penalties.
+    #[inline(always)]
+    pub(crate) fn of(rule: Ftrl, n: &[f32]) -> Option<FreeRow> {
+        n.first().is_some_and(|n| *n < 0.0).then_some(FreeRow(rule.without_penalty()))
+    }
+
+    /// Writes a free row with these weights. Returns `false` where its weight would be 0 / 0: `beta` is 0 and `alpha`
+    /// is huge.
+    #[inline(always)]
+    pub(crate) fn init(rule: Ftrl, weights: &[f32], row: &mut [f32]) -> bool {
+        assert_eq!(row.len(), 2 * weights.len());
+        let (z, n) = row.split_at_mut(weights.len());
+        let scale = (rule.beta + (-FREE).sqrt()) * (1.0 / rule.alpha);
+        z.iter_mut().zip(weights).for_each(|(z, w)| *z = 0.0 - w * scale);
+        n.fill(FREE);
+        scale > 0.0
+    }
+
+    /// Whether `n` is the second plane of a row that is free as a whole.
+    #[inline(always)]
+    pub(crate) fn is_sound(n: &[f32]) -> bool {
+        n.iter().all(|n| *n < 0.0)
+    }
+}
+
+impl CoordinateStep<2> for FreeRow {
+    #[inline(always)]
+    fn step<L: Lanes>(&self, [z, n]: [L; 2], g: L) -> [L; 2] {
+        let zero = g.splat(0.0);
+        let [z, n] = CoordinateStep::step(&self.0, [z, zero - n], g);
+        [z, zero - n]
+    }
+}
+
+impl Derive<2> for FreeRow {
+    #[inline(always)]
+    fn derive<L: Lanes>(&self, [z, n]: [L; 2]) -> L {
+        self.0.derive([z, z.splat(0.0) - n])
     }
 }
 
@@ -103,12 +173,32 @@ impl Update for Ftrl {
     }
 
     #[inline(always)]
+    fn init_free(&self, weights: &[f32], row: &mut [f32]) {
+        if !(self.has_penalty() && FreeRow::init(*self, weights, row)) {
+            self.init(weights, row);
+        }
+    }
+
+    #[inline(always)]
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
-        sweep(isa, row, gradient, *self);
+        assert_eq!(row.len(), 2 * gradient.len());
+        match FreeRow::of(*self, &row[gradient.len()..]) {
+            Some(free) if self.has_penalty() => sweep(isa, row, gradient, free),
+            _ => sweep(isa, row, gradient, *self),
+        }
     }
 
     #[inline(always)]
     fn weights_on<I: Isa>(&self, isa: I, row: &[f32], out: &mut [f32]) {
-        derive(isa, row, out, *self);
+        assert_eq!(row.len(), 2 * out.len());
+        match FreeRow::of(*self, &row[out.len()..]) {
+            Some(free) if self.has_penalty() => derive(isa, row, out, free),
+            _ => derive(isa, row, out, *self),
+        }
+    }
+
+    #[inline(always)]
+    fn is_sound_free(&self, row: &[f32]) -> bool {
+        self.is_sound(row) || (self.has_penalty() && FreeRow::is_sound(&row[row.len() / 2..]))
     }
 }

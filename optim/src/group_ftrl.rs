@@ -4,7 +4,7 @@
 
 use crate::arch::{Isa, Lanes, Scalar};
 use crate::error::Checks;
-use crate::ftrl::Ftrl;
+use crate::ftrl::{FreeRow, Ftrl};
 use crate::slices::{CoordinateStep, Derive, derive, squares, sweep};
 use crate::{RuleError, Update};
 
@@ -15,7 +15,7 @@ use crate::{RuleError, Update};
 /// ```
 /// A row is 0 exactly if 0 minimises FTRL's objective with `l21 * sqrt(dim) * |w|_2` added. Another row is the minimum
 /// if its coordinates have seen equal sums of squares; otherwise it is the paper's closed form. With `l21` 0 this is
-/// [`Ftrl`], bit for bit.
+/// [`Ftrl`], bit for bit. Free rows are as those of [`Ftrl`], and have no `l21` either.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupFtrl {
     /// The learning rate's numerator: finite, above 0, its reciprocal finite.
@@ -36,8 +36,15 @@ impl GroupFtrl {
         Checks("group-ftrl").at_least_zero("l21", self.l21)
     }
 
+    /// Whether a free row differs from others.
     #[inline(always)]
-    fn ftrl(&self) -> Ftrl {
+    pub fn has_penalty(&self) -> bool {
+        self.ftrl().has_penalty() || self.l21 > 0.0
+    }
+
+    /// The rule without the group term.
+    #[inline(always)]
+    pub fn ftrl(&self) -> Ftrl {
         let GroupFtrl { alpha, beta, l1, l2, .. } = *self;
         Ftrl { alpha, beta, l1, l2 }
     }
@@ -121,15 +128,32 @@ impl Update for GroupFtrl {
     }
 
     #[inline(always)]
+    fn init_free(&self, weights: &[f32], row: &mut [f32]) {
+        if !(self.has_penalty() && FreeRow::init(self.ftrl(), weights, row)) {
+            self.init(weights, row);
+        }
+    }
+
+    #[inline(always)]
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
         assert_eq!(row.len(), 2 * gradient.len());
-        let share = self.share(isa, &row[..gradient.len()]);
-        sweep(isa, row, gradient, share);
+        match FreeRow::of(self.ftrl(), &row[gradient.len()..]) {
+            Some(free) if self.has_penalty() => sweep(isa, row, gradient, free),
+            _ => sweep(isa, row, gradient, self.share(isa, &row[..gradient.len()])),
+        }
     }
 
     #[inline(always)]
     fn weights_on<I: Isa>(&self, isa: I, row: &[f32], out: &mut [f32]) {
         assert_eq!(row.len(), 2 * out.len());
-        derive(isa, row, out, self.share(isa, &row[..out.len()]));
+        match FreeRow::of(self.ftrl(), &row[out.len()..]) {
+            Some(free) if self.has_penalty() => derive(isa, row, out, free),
+            _ => derive(isa, row, out, self.share(isa, &row[..out.len()])),
+        }
+    }
+
+    #[inline(always)]
+    fn is_sound_free(&self, row: &[f32]) -> bool {
+        self.is_sound(row) || (self.has_penalty() && FreeRow::is_sound(&row[row.len() / 2..]))
     }
 }

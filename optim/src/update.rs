@@ -14,7 +14,8 @@ pub trait Update: Copy {
     /// Floats that a row has once, after its planes.
     const SCALARS: usize = 0;
 
-    /// Planes that are never negative, such as sums of squares. They are the last ones. Scalars are never negative.
+    /// Planes that are never negative in rows that are not free, such as sums of squares. They are the last ones.
+    /// Scalars are never negative.
     const SQUARES: usize = 0;
 
     /// Whether the weights are computed from the whole row. Otherwise they are its first plane.
@@ -42,6 +43,16 @@ pub trait Update: Copy {
     /// # Panics
     /// When `row.len() != floats(weights.len())`.
     fn init(&self, weights: &[f32], row: &mut [f32]);
+
+    /// [`init`](Self::init) of a free row: the penalties of the rule never act on it. A rule without penalties makes
+    /// the row that `init` makes.
+    ///
+    /// # Panics
+    /// As [`init`](Self::init).
+    #[inline(always)]
+    fn init_free(&self, weights: &[f32], row: &mut [f32]) {
+        self.init(weights, row);
+    }
 
     /// Applies `gradient` to `row` (`floats(dim)`) on an instruction set. `gradient` has `dim` floats and is that of
     /// the loss with respect to the weights. Every instruction set gives the same bits. Values that are not finite pass
@@ -114,5 +125,11 @@ pub trait Update: Copy {
     fn is_sound(&self, row: &[f32]) -> bool {
         let dim = (row.len() - Self::SCALARS) / Self::PLANES;
         none_negative(&row[row.len() - Self::SCALARS - Self::SQUARES * dim..])
+    }
+
+    /// [`is_sound`](Self::is_sound) of a row that may be [free](Self::init_free).
+    #[inline(always)]
+    fn is_sound_free(&self, row: &[f32]) -> bool {
+        self.is_sound(row)
     }
 }

@@ -109,8 +109,9 @@ class FTRLClassifier(Minimizer):
     alpha, beta : float
         For "ftrl": the learning rate of a weight is ``alpha / (beta + sqrt(sum of its squared gradients))``.
     l1, l2 : float
-        Regularization. With ``l1`` weights of rare features are exactly 0. For "lbfgs" scikit-learn's ``C`` is
-        ``1 / l2``. Without ``l2``, "lbfgs" has no minimum for classes that a plane separates: it then ends by ``tol``.
+        Regularization, but not of the intercept. With ``l1`` weights of rare features are exactly 0. For "lbfgs"
+        scikit-learn's ``C`` is ``1 / l2``. Without ``l2``, "lbfgs" has no minimum for classes that a plane separates:
+        it then ends by ``tol``.
     solver : {"ftrl", "lbfgs"}
         How to learn. "lbfgs" has no ``partial_fit``.
     epochs : int

@@ -102,7 +102,10 @@ class AMSGrad(Optimizer):
 
 @dataclass(frozen=True)
 class Ftrl(Optimizer):
-    """FTRL-Proximal: `alpha` and `beta` make the rate, `l1` sets small weights to 0, `l2` shrinks them."""
+    """FTRL-Proximal: `alpha` and `beta` make the rate, `l1` sets small weights to 0, `l2` shrinks them.
+
+    The row of key 2**64 - 1, the intercept's in models, has no such penalty.
+    """
 
     _name = "ftrl"
     alpha: float = 0.1

@@ -7,7 +7,7 @@ use crate::keyset::KeySet;
 use crate::lent::{LentArray, free_ended_arrays};
 use crate::owner::Owner;
 use gannet::optim::{Float16, Update, Visitor};
-use gannet::table::TableId;
+use gannet::table::{TableId, init_row};
 use gannet::worker::PushRows;
 use gannet::{Rule, Schema};
 use numpy::{
@@ -183,7 +183,7 @@ impl Table {
             let mut weights = Vec::new();
             batch.reduce(given, dim, false, &mut weights);
             let mut rows = Vec::new();
-            rule.visit(InitRows { weights: &weights, dim, out: &mut rows });
+            rule.visit(InitRows { keys: batch.keys().keys(), weights: &weights, dim, out: &mut rows });
             Ok::<_, CallFailure>((batch, rows))
         })?;
         self.shared.call(py, move |owner| owner.begin_assign(table, &batch, rows))
@@ -298,8 +298,9 @@ impl Visitor for AddWeights<'_> {
     }
 }
 
-/// Appends rows with these weights, and the state that they begin with.
+/// Appends rows of these keys with these weights, and the state that they begin with.
 struct InitRows<'a> {
+    keys: &'a [u64],
     weights: &'a [f32],
     dim: usize,
     out: &'a mut Vec<f32>,
@@ -309,10 +310,10 @@ impl Visitor for InitRows<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
-        for weights in self.weights.chunks_exact(self.dim) {
+        for (&key, weights) in self.keys.iter().zip(self.weights.chunks_exact(self.dim)) {
             let begin = self.out.len();
             self.out.resize(begin + U::floats(self.dim), 0.0);
-            rule.init(weights, &mut self.out[begin..]);
+            init_row(rule, key, weights, &mut self.out[begin..]);
         }
     }
 }

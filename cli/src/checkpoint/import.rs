@@ -176,9 +176,9 @@ fn stored_row(
     } else {
         let weights: Vec<f32> = values.collect();
         row.resize(schema.floats(), 0.0);
-        fresh_segment(&schema.rule, &weights, row);
+        fresh_segment(&schema.rule, key, &weights, row);
     }
-    match schema.is_sound_row(row) {
+    match schema.is_sound_row(key, row) {
         true => Ok(()),
         false => Err(Failure::input(format!(
             "{}: the values of key {key} cannot be a row of {} with weights of {}: they must be finite and within the \

@@ -128,11 +128,11 @@ pub struct OptimizerSettings {
     /// ftrl, group-ftrl: the learning rate's offset. adagrad, row-adagrad: the initial accumulator. Default: 1.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub beta: Option<f32>,
-    /// ftrl, group-ftrl, lbfgs: L1 penalty. Default: 0.
+    /// ftrl, group-ftrl, lbfgs: L1 penalty, but not of the intercept. Default: 0.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l1: Option<f32>,
-    /// L2 penalty. For ftrl, group-ftrl and lbfgs it is part of the rule; for the others l2 * w is added to each
-    /// gradient. Default: 0; 1 for lbfgs without --l1.
+    /// L2 penalty. For ftrl, group-ftrl and lbfgs it is part of the rule, and not of the intercept; for the others
+    /// l2 * w is added to each gradient. Default: 0; 1 for lbfgs without --l1.
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub l2: Option<f32>,
     /// group-ftrl: penalty on the length of a row. Default: 0.

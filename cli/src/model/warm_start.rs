@@ -223,9 +223,9 @@ fn has_state_for(from: &Rule, to: &Rule) -> bool {
     }
 }
 
-/// Appends a saved row to `out`, in the layout of this training. Returns `false` if a weight is beyond the range of the
-/// row type.
-fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) -> bool {
+/// Appends the saved row of `key` to `out`, in the layout of this training. Returns `false` if a weight is beyond the
+/// range of the row type.
+fn translate(parts: &[(Segment, Segment)], key: u64, mut row: &[f32], out: &mut Vec<f32>) -> bool {
     let (mut wide, mut fits) = (Vec::new(), true);
     for (from, to) in parts {
         let dim = from.dim as usize;
@@ -244,7 +244,7 @@ fn translate(parts: &[(Segment, Segment)], mut row: &[f32], out: &mut Vec<f32>) 
         }
         let start = out.len();
         out.resize(start + to.rule.floats(dim), 0.0);
-        fresh_segment(&to.rule, &weights, &mut out[start..]);
+        fresh_segment(&to.rule, key, &weights, &mut out[start..]);
     }
     fits
 }
@@ -269,7 +269,7 @@ impl StartRows for WarmModel {
             if done.is_ok() {
                 out.clear();
                 for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
-                    if !translate(parts, row, &mut out) {
+                    if !translate(parts, key, row, &mut out) {
                         done = Err(beyond_range(parts, key));
                         return;
                     }

@@ -2,6 +2,30 @@
 //! neither on the order in which keys come nor on the number of servers.
 
 use crate::hash::mix;
+use gannet_optim::Update;
+
+/// The key of the intercept, a feature of value 1 that every example has. The penalties of a rule do not act on its
+/// row, in any table.
+pub const INTERCEPT_KEY: u64 = u64::MAX;
+
+/// Writes the stored floats of a row that starts from these weights into `row`, for the key of the row.
+///
+/// # Panics
+/// As [`Update::init`].
+#[inline(always)]
+pub fn init_row<U: Update>(rule: U, key: u64, weights: &[f32], row: &mut [f32]) {
+    if key == INTERCEPT_KEY {
+        rule.init_free(weights, row);
+    } else {
+        rule.init(weights, row);
+    }
+}
+
+/// [`Update::is_sound`] of the row of this key.
+#[inline(always)]
+pub(crate) fn is_sound_of<U: Update>(rule: U, key: u64, row: &[f32]) -> bool {
+    if key == INTERCEPT_KEY { rule.is_sound_free(row) } else { rule.is_sound(row) }
+}
 
 /// The weights of a row before its first push: a function of (table seed, key) only.
 ///

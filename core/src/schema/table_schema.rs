@@ -3,7 +3,7 @@
 use crate::hash::mix;
 use crate::limits::{DIM_MAX, SEGMENTS_MAX, SHARDS_MAX, TABLE_NAME_BYTES_MAX};
 use crate::schema::admission::Admission;
-use crate::schema::init::{Init, initial_weights};
+use crate::schema::init::{Init, initial_weights, is_sound_of};
 use crate::schema::rule_bytes::{self, RULE_BYTES};
 use crate::schema::schema_error::SchemaError;
 use crate::schema::segment::Segment;
@@ -48,13 +48,13 @@ pub struct Schema {
 /// as many as their threads use evenly.
 pub const SHARDS_DEFAULT: u32 = 64;
 
-struct SoundRow<'a>(&'a [f32]);
+struct SoundRow<'a>(u64, &'a [f32]);
 
 impl Visitor for SoundRow<'_> {
     type Out = bool;
 
     fn run<U: Update>(self, rule: U) -> bool {
-        all_finite(self.0) && rule.is_sound(self.0)
+        all_finite(self.1) && is_sound_of(rule, self.0, self.1)
     }
 }
 
@@ -118,15 +118,15 @@ impl Schema {
         }
     }
 
-    /// Whether the table's rules can have made this row of [`floats`](Self::floats) floats. A push that would make
-    /// another row is not applied.
-    pub fn is_sound_row(&self, row: &[f32]) -> bool {
+    /// Whether the table's rules can have made this row of [`floats`](Self::floats) floats for this key. A push that
+    /// would make another row is not applied.
+    pub fn is_sound_row(&self, key: u64, row: &[f32]) -> bool {
         let mut rest = row;
         row.len() == self.floats()
             && self.segments().all(|segment| {
                 let (floats, behind) = rest.split_at(segment.rule.floats(segment.dim as usize));
                 rest = behind;
-                segment.rule.visit(SoundRow(floats))
+                segment.rule.visit(SoundRow(key, floats))
             })
     }
 

@@ -21,5 +21,7 @@ mod told;
 mod vectors;
 mod watched_keys;
 
+#[path = "rules/free_rows.rs"]
+mod free_rows;
 #[path = "../viewing/mod.rs"]
 mod viewing;

@@ -60,6 +60,11 @@ impl<R: Copy> Cells<R> {
         Cells { cells, homes, filled: 0, intercept: false, fresh, memory_limit }
     }
 
+    /// Says how the row of the intercept starts. It must not have been placed yet.
+    pub(crate) fn begin_intercept(&mut self, row: R) {
+        self.cells[self.homes].row = row;
+    }
+
     #[inline(always)]
     fn home(&self, key: u64) -> usize {
         ((u128::from(hash(key)) * self.homes as u128) >> 64) as usize

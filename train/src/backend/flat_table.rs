@@ -13,8 +13,8 @@ use crate::batch::{BatchKeys, InSplit};
 use crate::learn::kernel::{Kernel, KernelWork};
 use crate::learn::lr::{ExampleLanes, ExampleTarget, ReplayRule};
 use crate::read::block::Block;
-use gannet_core::{Admission, Read, Schema, Stats, Write};
-use gannet_optim::{GradientTransform, Update, Visitor, all_finite};
+use gannet_core::{Admission, INTERCEPT_KEY, Read, Schema, Stats, Write, init_row};
+use gannet_optim::{GradientTransform, Rule, Update, Visitor, all_finite};
 
 /// Rows of one page of a scan.
 const PAGE_ROWS: usize = 1 << 13;
@@ -52,23 +52,28 @@ pub struct FlatTable {
     not_finite: u64,
 }
 
-/// The row that a key has before its first push.
-struct InitialRow;
+/// The row that this key has before its first push.
+struct InitialRow(u64);
 
 impl Visitor for InitialRow {
     type Out = Vec<f32>;
     fn run<U: Update>(self, rule: U) -> Vec<f32> {
         let mut row = vec![0.0; U::floats(1)];
-        rule.init(&[0.0], &mut row);
+        init_row(rule, self.0, &[0.0], &mut row);
         row
     }
 }
 
-/// An empty table whose rows start as `fresh`. `None` if `fresh` is longer than a cell.
-fn cells<const W: usize>(fresh: &[f32], memory_limit: u64) -> Option<Cells<[f32; W]>> {
-    let mut row = [0.0; W];
-    row.get_mut(..fresh.len())?.copy_from_slice(fresh);
-    Some(Cells::new(row, memory_limit))
+/// An empty table. `None` if a row is longer than a cell.
+fn cells<const W: usize>(rule: &Rule, memory_limit: u64) -> Option<Cells<[f32; W]>> {
+    let fresh = |key| {
+        let (mut row, fresh) = ([0.0; W], rule.visit(InitialRow(key)));
+        row.get_mut(..fresh.len())?.copy_from_slice(&fresh);
+        Some(row)
+    };
+    let mut cells = Cells::new(fresh(0)?, memory_limit);
+    cells.begin_intercept(fresh(INTERCEPT_KEY)?);
+    Some(cells)
 }
 
 impl FlatTable {
@@ -101,9 +106,8 @@ impl FlatTable {
             ));
         }
         let kernel = Kernel::of(&schema.rule).filter(|_| schema.replays());
-        let fresh = schema.rule.visit(InitialRow);
-        let narrow = cells(&fresh, memory_limit).map(FlatCells::Narrow);
-        let table = narrow.or_else(|| cells(&fresh, memory_limit).map(FlatCells::Wide));
+        let narrow = cells(&schema.rule, memory_limit).map(FlatCells::Narrow);
+        let table = narrow.or_else(|| cells(&schema.rule, memory_limit).map(FlatCells::Wide));
         let table = table.ok_or_else(|| unfit("a table in this process has at most six floats a row"))?;
         Ok(FlatTable {
             schema: schema.clone(),
@@ -220,7 +224,7 @@ impl<const W: usize> Visitor for StepRows<'_, W> {
                 self.shaping.gradient(&row[..1], &[pushed], &mut gradient);
             }
             rule.update(next, &gradient);
-            if pushed.is_finite() && all_finite(next) && rule.is_sound(next) {
+            if pushed.is_finite() && all_finite(next) && rule.is_sound_free(next) {
                 row.copy_from_slice(next);
             } else {
                 not_finite += 1;

@@ -1,6 +1,6 @@
 //! The rules that can replay, as the learner runs them. The rule is chosen once a batch.
 
-use crate::learn::lr::{ExampleLanes, ReplayRule};
+use crate::learn::lr::{ExampleLanes, PlainFtrl, ReplayRule};
 use gannet_optim::{AdaGrad, Ftrl, GroupFtrl, Rule, Sgd};
 
 /// A rule and the learner's buffers for it.
@@ -38,8 +38,10 @@ impl Kernel {
     /// Runs the work with the rule as a type.
     pub(crate) fn run<W: KernelWork>(&mut self, work: W) -> W::Out {
         match self {
-            Kernel::Ftrl(rule, scratch) => work.run(*rule, scratch),
-            Kernel::GroupFtrl(rule, scratch) => work.run(*rule, scratch),
+            Kernel::Ftrl(rule, scratch) if rule.has_penalty() => work.run(*rule, scratch),
+            Kernel::Ftrl(rule, scratch) => work.run(PlainFtrl(*rule), scratch),
+            Kernel::GroupFtrl(rule, scratch) if rule.has_penalty() => work.run(*rule, scratch),
+            Kernel::GroupFtrl(rule, scratch) => work.run(PlainFtrl(rule.ftrl()), scratch),
             Kernel::AdaGrad(rule, scratch) => work.run(*rule, scratch),
             Kernel::Sgd(rule, scratch) => work.run(*rule, scratch),
         }

@@ -16,31 +16,52 @@ pub(crate) trait ReplayRule<const P: usize>: Copy {
     fn step(&self, row: [f32; P], w: f32, g: f32) -> [f32; P];
 }
 
+// The rules of FTRL have no branch for free rows: the lanes of an example are computed together.
+
 impl ReplayRule<2> for Ftrl {
     #[inline(always)]
     fn weight(&self, [z, n]: [f32; 2]) -> f32 {
-        Ftrl::weight(self, z, n.sqrt())
+        let unless_free = |penalty: f32| if n < 0.0 { 0.0 } else { penalty };
+        let (l1, l2) = (unless_free(self.l1), unless_free(self.l2));
+        Ftrl::weight(&Ftrl { l1, l2, ..*self }, z, n.abs().sqrt())
     }
 
     #[inline(always)]
     fn step(&self, [z, n]: [f32; 2], w: f32, g: f32) -> [f32; 2] {
-        let (z, n) = Ftrl::step(self, z, n, w, g);
+        let (z, next) = Ftrl::step(self, z, n.abs(), w, g);
+        [z, next.copysign(n)]
+    }
+}
+
+/// [`Ftrl`] without penalties, and so without free rows.
+#[derive(Clone, Copy)]
+pub(crate) struct PlainFtrl(pub Ftrl);
+
+impl ReplayRule<2> for PlainFtrl {
+    #[inline(always)]
+    fn weight(&self, [z, n]: [f32; 2]) -> f32 {
+        self.0.without_penalty().weight(z, n.sqrt())
+    }
+
+    #[inline(always)]
+    fn step(&self, [z, n]: [f32; 2], w: f32, g: f32) -> [f32; 2] {
+        let (z, n) = Ftrl::step(&self.0, z, n, w, g);
         [z, n]
     }
 }
 
 impl ReplayRule<2> for GroupFtrl {
     #[inline(always)]
-    fn weight(&self, row: [f32; 2]) -> f32 {
+    fn weight(&self, [z, n]: [f32; 2]) -> f32 {
         let mut weight = [0.0];
-        self.weights(&row, &mut weight);
-        weight[0]
+        self.weights(&[z, n.abs()], &mut weight);
+        let free = self.ftrl().without_penalty().weight(z, n.abs().sqrt());
+        if n < 0.0 { free } else { weight[0] }
     }
 
     #[inline(always)]
-    fn step(&self, mut row: [f32; 2], _: f32, g: f32) -> [f32; 2] {
-        self.update(&mut row, &[g]);
-        row
+    fn step(&self, row: [f32; 2], w: f32, g: f32) -> [f32; 2] {
+        ReplayRule::step(&self.ftrl(), row, w, g)
     }
 }
 
@@ -230,14 +251,28 @@ mod tests {
 
     /// Steps one coordinate with the learner and with optim: both give the same bits.
     fn same<const P: usize, L: ReplayRule<P> + Update>(rule: L, gradients: &[f32]) {
-        let mut theirs = vec![0.0; P];
-        Update::init(&rule, &[0.0], &mut theirs);
+        same_as(rule, rule, gradients);
+    }
+
+    fn same_as<const P: usize, L: ReplayRule<P>, U: Update>(ours: L, theirs: U, gradients: &[f32]) {
+        let mut rows = [vec![0.0; P], vec![0.0; P]];
+        Update::init(&theirs, &[0.0], &mut rows[0]);
+        Update::init_free(&theirs, &[0.0], &mut rows[1]);
+        rows.into_iter().for_each(|row| same_from(ours, theirs, row, gradients));
+    }
+
+    fn same_from<const P: usize, L: ReplayRule<P>, U: Update>(
+        learner: L,
+        rule: U,
+        mut theirs: Vec<f32>,
+        gradients: &[f32],
+    ) {
         let mut ours: [f32; P] = theirs.clone().try_into().unwrap();
         for &g in gradients {
             let mut weight = [0.0];
             Update::weights(&rule, &theirs, &mut weight);
-            assert_eq!(rule.weight(ours).to_bits(), weight[0].to_bits());
-            ours = rule.step(ours, weight[0], g);
+            assert_eq!(learner.weight(ours).to_bits(), weight[0].to_bits());
+            ours = learner.step(ours, weight[0], g);
             Update::update(&rule, &mut theirs, &[g]);
             assert_eq!(
                 ours.map(f32::to_bits)[..],
@@ -279,6 +314,9 @@ mod tests {
         fn the_rules_are_those_of_optim(gradients in prop::collection::vec(-2.0f32..2.0, 1..50), l1 in 0.0f32..1.0) {
             same(Ftrl { alpha: 0.1, beta: 1.0, l1, l2: 0.3 }, &gradients);
             same(GroupFtrl { alpha: 0.1, beta: 1.0, l1, l2: 0.3, l21: l1 / 2.0 }, &gradients);
+            let plain = Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+            same_as(PlainFtrl(plain), plain, &gradients);
+            same_as(PlainFtrl(plain), GroupFtrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0, l21: 0.0 }, &gradients);
             same(Sgd { lr: 0.05 }, &gradients);
             same(AdaGrad { lr: 0.1, eps: 1e-8, initial_accumulator: 0.1 }, &gradients);
         }

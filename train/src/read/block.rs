@@ -4,8 +4,8 @@ use crate::limits::OCCURRENCES_PER_BLOCK_MAX;
 use crate::read::error::ReadError;
 use std::ops::Range;
 
-/// The key of the intercept: a feature of value 1 that every example has. No file may use this id.
-pub const INTERCEPT_KEY: u64 = u64::MAX;
+/// The key of the [intercept](gannet_core::INTERCEPT_KEY). No file may use this id.
+pub const INTERCEPT_KEY: u64 = gannet_core::INTERCEPT_KEY;
 
 /// Examples in the order of the file. Feature `j` of example `i` is `keys[offsets[i] + j]` with `values[offsets[i] +
 /// j]`.

@@ -1,6 +1,6 @@
 //! The weights in the stored rows of a rule, and rows of a rule that start from weights.
 
-use gannet_core::Schema;
+use gannet_core::{Schema, init_row};
 use gannet_optim::{Rule, Update, Visitor};
 
 struct WeightsOf<'a>(&'a [f32], &'a mut [f32]);
@@ -13,13 +13,13 @@ impl Visitor for WeightsOf<'_> {
     }
 }
 
-struct FreshState<'a>(&'a [f32], &'a mut [f32]);
+struct FreshState<'a>(u64, &'a [f32], &'a mut [f32]);
 
 impl Visitor for FreshState<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
-        rule.init(self.0, self.1);
+        init_row(rule, self.0, self.1, self.2);
     }
 }
 
@@ -28,9 +28,9 @@ pub fn segment_weights(rule: &Rule, floats: &[f32], out: &mut [f32]) {
     rule.visit(WeightsOf(floats, out));
 }
 
-/// Writes the stored floats of a segment that starts from `weights` to `out`.
-pub fn fresh_segment(rule: &Rule, weights: &[f32], out: &mut [f32]) {
-    rule.visit(FreshState(weights, out));
+/// Writes the stored floats of a segment that starts from `weights` to `out`. It is of the row of `key`.
+pub fn fresh_segment(rule: &Rule, key: u64, weights: &[f32], out: &mut [f32]) {
+    rule.visit(FreshState(key, weights, out));
 }
 
 /// Appends the weights of a stored row.

@@ -130,7 +130,8 @@ impl Online {
         let [a, b] = self.rows.get(&key).copied().unwrap_or(self.fresh());
         match self.rule {
             Rule::Ftrl(r) => {
-                let (l1, l2) = (f64::from(r.l1), f64::from(r.l2));
+                let of = |penalty: f32| if key == INTERCEPT_KEY { 0.0 } else { f64::from(penalty) };
+                let (l1, l2) = (of(r.l1), of(r.l2));
                 let beyond = (a.abs() - l1).max(0.0);
                 -beyond.copysign(a) / ((f64::from(r.beta) + b.sqrt()) / f64::from(r.alpha) + l2)
             }
@@ -232,7 +233,7 @@ impl Batched {
         while self.pending.len() > left {
             self.applied += 1;
             for (key, gradient) in self.pending.pop_front().unwrap() {
-                let row = self.rows.entry(key).or_insert_with(|| fresh(&self.schema.rule));
+                let row = self.rows.entry(key).or_insert_with(|| fresh(&self.schema.rule, key));
                 step(&self.schema, self.applied, row, gradient as f32);
             }
         }
@@ -276,7 +277,7 @@ impl MapRows {
     }
 
     fn row(&self, key: u64) -> Vec<f32> {
-        self.rows.get(&key).cloned().unwrap_or_else(|| fresh(&self.schema.rule))
+        self.rows.get(&key).cloned().unwrap_or_else(|| fresh(&self.schema.rule, key))
     }
 
     fn read(&self, key: u64, read: Read) -> Vec<f32> {
@@ -288,17 +289,20 @@ impl MapRows {
 }
 
 /// The row of a key before its first push.
-pub fn fresh(rule: &Rule) -> Vec<f32> {
-    struct Fresh;
+pub fn fresh(rule: &Rule, key: u64) -> Vec<f32> {
+    struct Fresh(u64);
     impl Visitor for Fresh {
         type Out = Vec<f32>;
         fn run<U: Update>(self, rule: U) -> Vec<f32> {
             let mut row = vec![0.0; U::floats(1)];
-            rule.init(&[0.0], &mut row);
+            match self.0 {
+                INTERCEPT_KEY => rule.init_free(&[0.0], &mut row),
+                _ => rule.init(&[0.0], &mut row),
+            }
             row
         }
     }
-    rule.visit(Fresh)
+    rule.visit(Fresh(key))
 }
 
 /// The weight of a row.

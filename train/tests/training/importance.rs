@@ -32,17 +32,20 @@ fn flat() -> FlatTable {
     FlatTable::new(&Schema::scalar("lr", Rule::Ftrl(RULE))).unwrap()
 }
 
-/// FTRL as the paper writes it, in f64: its weighted mean log loss.
+/// FTRL as the paper writes it, in f64, with an intercept that has no penalty: its weighted mean log loss.
 fn online(examples: &[Example], importances: &[f64]) -> f64 {
     let mut rows: HashMap<u64, [f64; 2]> = HashMap::new();
     let [alpha, beta, l1, l2] = [RULE.alpha, RULE.beta, RULE.l1, RULE.l2].map(f64::from);
-    let weight = |[z, n]: [f64; 2]| -(z.abs() - l1).max(0.0).copysign(z) / ((beta + n.sqrt()) / alpha + l2);
+    let weight = |key: u64, [z, n]: [f64; 2]| {
+        let [l1, l2] = if key == u64::MAX { [0.0; 2] } else { [l1, l2] };
+        -(z.abs() - l1).max(0.0).copysign(z) / ((beta + n.sqrt()) / alpha + l2)
+    };
     let (mut loss, mut mass) = (0.0, 0.0);
     for ((label, features), importance) in examples.iter().zip(importances) {
         let mut merged: HashMap<u64, f64> = HashMap::from([(u64::MAX, 1.0)]);
         features.iter().for_each(|&(key, value)| *merged.entry(key).or_default() += f64::from(value));
         let weights: HashMap<u64, f64> =
-            merged.keys().map(|k| (*k, weight(rows.get(k).copied().unwrap_or_default()))).collect();
+            merged.keys().map(|k| (*k, weight(*k, rows.get(k).copied().unwrap_or_default()))).collect();
         let margin: f64 = merged.iter().map(|(k, v)| weights[k] * v).sum();
         let p = 1.0 / (1.0 + (-margin).exp());
         loss -= importance * if *label > 0.5 { p.ln() } else { (1.0 - p).ln() };

@@ -167,11 +167,7 @@ fn check_backend<B: Backend>(mut backend: B, rule: Rule, batch: usize) -> B {
         .scan(&mut |keys, states| {
             rows += keys.len();
             for (&key, state) in keys.iter().zip(states.chunks(planes)) {
-                let weight = match rule {
-                    Rule::Ftrl(r) => r.weight(state[0], state[1].sqrt()),
-                    _ => state[0],
-                };
-                weights.insert(key, weight);
+                weights.insert(key, model::weight(&rule, state));
             }
         })
         .unwrap();

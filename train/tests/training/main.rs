@@ -5,6 +5,7 @@ mod damping;
 mod f16_wire;
 mod flat_tables;
 mod flights;
+mod free_intercept;
 mod gradients;
 mod importance;
 mod late;

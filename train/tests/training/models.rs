@@ -35,7 +35,7 @@ fn local() -> LocalTables {
 }
 
 /// Servers of two threads on loopback.
-fn servers(n: usize) -> Vec<Server> {
+pub(crate) fn servers(n: usize) -> Vec<Server> {
     let start =
         |_| Server::start(Tcp::new(), ServerConfig { threads: 2, ..ServerConfig::new("127.0.0.1:0") });
     (0..n).map(|i| start(i).unwrap()).collect()

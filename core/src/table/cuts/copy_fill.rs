@@ -167,7 +167,7 @@ impl Shards {
             return Err(ReplayError::Rows(number));
         }
         for (&key, row) in keys.iter().zip(rows.chunks_exact(floats)) {
-            if !schema.is_sound_row(row) {
+            if !schema.is_sound_row(key, row) {
                 return Err(ReplayError::Rows(number));
             }
             shard.put_row(key, row)?;

@@ -93,7 +93,7 @@ impl Shards {
         }
         self.restore_each(keys, |schema, shard, found, at| {
             let row = &rows[at * floats..(at + 1) * floats];
-            if !schema.is_sound_row(row) {
+            if !schema.is_sound_row(keys[at], row) {
                 return Err(RestoreRowsError::Unsound { table: schema.name.clone(), key: keys[at] });
             }
             match found {

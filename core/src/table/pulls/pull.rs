@@ -6,6 +6,7 @@ use crate::error::PullError;
 use crate::index::hash_index;
 use crate::index::hash_index::NONE;
 use crate::index::resolve::{BLOCK, KeyBlock};
+use crate::schema::init::init_row;
 use crate::schema::segment::Segments;
 use crate::schema::table_schema::Schema;
 use crate::table::owned::shard::Shard;
@@ -239,7 +240,7 @@ fn answer_with<I: Isa, U: Update, const STATE: bool>(isa: I, rule: U, row: &[f32
 pub(crate) fn missing<U: Update>(schema: &Schema, rule: U, key: u64, init: &mut [f32], row: &mut [f32]) {
     let init = &mut init[..schema.weights()];
     schema.initial_weights(key, init);
-    rule.init(init, row);
+    init_row(rule, key, init, row);
 }
 
 /// Whether `slot` of `shard` is the live row of `key`.

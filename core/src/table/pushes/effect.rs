@@ -3,6 +3,7 @@
 //! These are traits and `#[inline(always)]` functions, not closures. The compiler builds the loop over the rows
 //! for one instruction set, and code outside the loop would be built for another one.
 
+use crate::schema::init::is_sound_of;
 use gannet_optim::lbfgs::add_to_pass;
 use gannet_optim::{GradientTransform, Isa, Update, add_change, all_finite};
 
@@ -95,8 +96,9 @@ impl Effect for Terms {
     }
 }
 
-/// Whether a row may become `next`: the pushed value and the row are finite, and the rule can produce such a row.
+/// Whether the row of a key may become `next`: the pushed value and the row are finite, and the rule can produce such a
+/// row.
 #[inline(always)]
-pub(crate) fn sound<U: Update>(rule: U, value: &[f32], next: &[f32]) -> bool {
-    all_finite(value) && all_finite(next) && rule.is_sound(next)
+pub(crate) fn sound<U: Update>(rule: U, key: u64, value: &[f32], next: &[f32]) -> bool {
+    all_finite(value) && all_finite(next) && is_sound_of(rule, key, next)
 }

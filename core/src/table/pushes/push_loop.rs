@@ -182,7 +182,7 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
                 }
                 missing(schema, rule, key, init, next);
                 effect.apply(isa, rule, next, value, chance);
-                if sound(rule, value, next) {
+                if sound(rule, key, value, next) {
                     slots[j] = shard.insert_row(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
                 } else {
@@ -195,7 +195,7 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
         }
         next.copy_from_slice(shard.image.row(slot).floats(stored));
         effect.apply(isa, rule, next, value, chance);
-        if !sound(rule, value, next) {
+        if !sound(rule, key, value, next) {
             applied.not_finite += 1;
             shard.skip_step();
             continue;

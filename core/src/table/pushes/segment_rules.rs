@@ -110,6 +110,16 @@ impl<'a> Segmented<'a> {
         }
         assert!(row.is_empty() && weights.is_empty(), "a row and weights of these segments");
     }
+
+    /// Whether each segment is sound, in a row that may be free or not.
+    fn all_sound(&self, row: &[f32], may_be_free: bool) -> bool {
+        let mut row = row;
+        self.parts.iter().all(|part| {
+            let (own, behind) = row.split_at(part.floats);
+            row = behind;
+            part.rule.visit(SoundPart(own, may_be_free))
+        })
+    }
 }
 
 impl Update for Segmented<'_> {
@@ -125,6 +135,10 @@ impl Update for Segmented<'_> {
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         self.with(row, weights, |part, row, weights, _| part.rule.visit(InitialRow(weights, row)));
+    }
+
+    fn init_free(&self, weights: &[f32], row: &mut [f32]) {
+        self.with(row, weights, |part, row, weights, _| part.rule.visit(FreeRow(weights, row)));
     }
 
     fn update_on<I: Isa>(&self, _: I, row: &mut [f32], gradient: &[f32]) {
@@ -146,12 +160,11 @@ impl Update for Segmented<'_> {
     }
 
     fn is_sound(&self, row: &[f32]) -> bool {
-        let mut row = row;
-        self.parts.iter().all(|part| {
-            let (own, behind) = row.split_at(part.floats);
-            row = behind;
-            part.rule.visit(FiniteCheck(own))
-        })
+        self.all_sound(row, false)
+    }
+
+    fn is_sound_free(&self, row: &[f32]) -> bool {
+        self.all_sound(row, true)
     }
 }
 
@@ -170,6 +183,10 @@ impl Update for SelectedSegments<'_> {
 
     fn init(&self, weights: &[f32], row: &mut [f32]) {
         self.rule.init(weights, row);
+    }
+
+    fn init_free(&self, weights: &[f32], row: &mut [f32]) {
+        self.rule.init_free(weights, row);
     }
 
     fn update_on<I: Isa>(&self, isa: I, row: &mut [f32], gradient: &[f32]) {
@@ -238,6 +255,14 @@ impl Visitor for InitialRow<'_> {
     }
 }
 
+struct FreeRow<'a>(&'a [f32], &'a mut [f32]);
+impl Visitor for FreeRow<'_> {
+    type Out = ();
+    fn run<U: Update>(self, rule: U) {
+        rule.init_free(self.0, self.1);
+    }
+}
+
 struct SegmentStep<'a> {
     row: &'a mut [f32],
     gradient: &'a [f32],
@@ -262,11 +287,10 @@ impl Visitor for ReadWeights<'_> {
     }
 }
 
-struct FiniteCheck<'a>(&'a [f32]);
-impl Visitor for FiniteCheck<'_> {
+struct SoundPart<'a>(&'a [f32], bool);
+impl Visitor for SoundPart<'_> {
     type Out = bool;
-    #[inline(always)]
     fn run<U: Update>(self, rule: U) -> bool {
-        rule.is_sound(self.0)
+        if self.1 { rule.is_sound_free(self.0) } else { rule.is_sound(self.0) }
     }
 }

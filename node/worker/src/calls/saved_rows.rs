@@ -124,8 +124,8 @@ impl<N: Net> Worker<N> {
                     &block
                 }
             };
-            unsound +=
-                block_rows.chunks_exact(schema.floats()).filter(|row| !schema.is_sound_row(row)).count();
+            let each = block_keys.iter().zip(block_rows.chunks_exact(schema.floats()));
+            unsound += each.filter(|(key, row)| !schema.is_sound_row(**key, row)).count();
             if unsound > 0 || loaded.is_err() {
                 return;
             }

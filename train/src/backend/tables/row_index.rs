@@ -7,7 +7,7 @@ use crate::backend::cells::{AHEAD, Cells};
 use crate::backend::error::BackendError;
 use crate::batch::Batch;
 use crate::limits::PREPARE_SPARE;
-use gannet_core::Schema;
+use gannet_core::{Schema, init_row};
 use gannet_optim::{Update, Visitor};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
@@ -56,13 +56,13 @@ impl PreparedRows {
 }
 
 /// The floats of a fresh row.
-struct FreshRow<'a>(&'a [f32], &'a mut [f32]);
+struct FreshRow<'a>(u64, &'a [f32], &'a mut [f32]);
 
 impl Visitor for FreshRow<'_> {
     type Out = ();
 
     fn run<U: Update>(self, rule: U) {
-        rule.init(self.0, self.1);
+        init_row(rule, self.0, self.1, self.2);
     }
 }
 
@@ -135,7 +135,7 @@ impl RowIndex {
         for part in &*parts {
             let (own, weights_behind) = weights.split_at(part.dim);
             let (own_row, row_behind) = floats.split_at_mut(part.floats);
-            part.rule.visit(FreshRow(own, own_row));
+            part.rule.visit(FreshRow(key, own, own_row));
             (weights, floats) = (weights_behind, row_behind);
         }
         row
