@@ -1,7 +1,7 @@
 //! What is served, and how.
 
 use crate::limits::Limits;
-use crate::models::Source;
+use crate::models::ModelOrigin;
 use gannet::security::{TlsServer, Token};
 use std::fmt;
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ pub struct ModelSource {
     /// The name, which has no `/`.
     pub name: String,
     /// Where the model comes from.
-    pub source: Source,
+    pub origin: ModelOrigin,
 }
 
 /// A share of the requests to one model that another model answers.

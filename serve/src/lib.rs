@@ -18,7 +18,7 @@ pub use counters::Counters;
 pub use error::{RequestError, ServeError};
 pub use http::Serving;
 pub use limits::Limits;
-pub use models::{Catalog, ServedModel, Slot, Source};
+pub use models::{Catalog, ModelOrigin, ServedModel, Slot};
 pub use scores::explanation;
 
 use crate::http::App;

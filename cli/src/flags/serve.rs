@@ -17,8 +17,8 @@ pub struct ServeArgs {
     /// the folder takes the place of the former one. Give the flag again for more models.
     #[arg(long, value_name = "[NAME=]DIR", required_unless_present = "checkpoint", value_parser = model)]
     pub model: Vec<NamedFolder>,
-    /// Serve the model of a job's newest checkpoint, or of number N: what `train --checkpoint` names. A newer checkpoint
-    /// takes the place of the former one. Give the flag again for more models.
+    /// Serve the model of a job's newest checkpoint, or of number N: what `train --checkpoint` names. A newer
+    /// checkpoint takes the place of the former one. Give the flag again for more models.
     #[arg(long, value_name = "[NAME=]DIR|URL[@N]", value_parser = model)]
     pub checkpoint: Vec<NamedFolder>,
     /// The name of a model that has none yet.

@@ -6,7 +6,7 @@ use crate::flags::serve::{NamedFolder, ServeArgs};
 use crate::metrics::Metrics;
 use crate::model::saves;
 use crate::{security, signals};
-use gannet_serve::{Catalog, Counters, Limits, ModelSource, ServeConfig, Source, TrafficShare, serve};
+use gannet_serve::{Catalog, Counters, Limits, ModelOrigin, ModelSource, ServeConfig, TrafficShare, serve};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,17 @@ fn limits(args: &ServeArgs) -> Limits {
 /// Where the models come from: folders first.
 fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
     let name = |of: &NamedFolder| of.name.clone().unwrap_or_else(|| args.name.clone());
-    let folder = |of: &NamedFolder| ModelSource { name: name(of), source: Source::Folder(of.folder.clone()) };
+    let folder =
+        |of: &NamedFolder| ModelSource { name: name(of), origin: ModelOrigin::Folder(of.folder.clone()) };
     let mut all: Vec<ModelSource> = args.model.iter().map(folder).collect();
     for of in &args.checkpoint {
         let (place, number) = directory_and_number(&of.folder);
         let directory = open_checkpoints(&place)?;
         let place = place.display().to_string();
-        all.push(ModelSource { name: name(of), source: Source::Checkpoints { place, directory, number } });
+        all.push(ModelSource {
+            name: name(of),
+            origin: ModelOrigin::Checkpoints { place, directory, number },
+        });
     }
     Ok(all)
 }
@@ -53,7 +57,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::new(SYSTEM, format!("--listen {}: cannot listen: {error}", args.listen)))?;
     let catalog = Arc::new(Catalog::load(&models, &splits)?);
     for slot in catalog.slots() {
-        if let Source::Folder(folder) = &slot.source {
+        if let ModelOrigin::Folder(folder) = &slot.origin {
             saves::warn_of_early_end(folder, slot.current().saved.reading.ended.as_deref());
         }
     }
@@ -72,7 +76,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     };
     let server = serve(config, catalog.clone(), counters)?;
     for slot in catalog.slots() {
-        let (model, source) = (slot.current(), &slot.source);
+        let (model, source) = (slot.current(), &slot.origin);
         notice!(
             "gannet: model {:?} from {source}: {}, version {}, {} rows",
             slot.name,

@@ -39,7 +39,7 @@ impl Catalog {
     pub fn load(models: &[ModelSource], splits: &[TrafficShare]) -> Result<Catalog, ServeError> {
         let settings = |what: String| Err(ServeError::Settings(what));
         let mut slots: Vec<Arc<Slot>> = Vec::new();
-        for ModelSource { name, source } in models {
+        for ModelSource { name, origin } in models {
             if name.is_empty() || name.contains('/') {
                 return settings(format!(
                     "the name {name:?} is in addresses: it needs a character, and no `/`"
@@ -48,7 +48,7 @@ impl Catalog {
             if slots.iter().any(|slot| slot.name == *name) {
                 return settings(format!("two models have the name {name:?}: give each its own (NAME=DIR)"));
             }
-            let loaded = Slot::load(name, source.clone());
+            let loaded = Slot::load(name, origin.clone());
             slots.push(Arc::new(loaded.map_err(|error| ServeError::Model { name: name.clone(), error })?));
         }
         if slots.is_empty() {

@@ -1,13 +1,13 @@
 //! The models that are served: which one has a name now, and how a new one takes its place.
 
 mod catalog;
+mod origin;
 mod served;
 mod slot;
-mod source;
 mod watch;
 
 pub use catalog::{Catalog, Chosen};
+pub use origin::ModelOrigin;
 pub use served::{ServedModel, TextForm};
 pub use slot::Slot;
-pub use source::Source;
 pub use watch::ModelWatch;

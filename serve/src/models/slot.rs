@@ -1,7 +1,7 @@
 //! The place of one name: the model that has it now.
 
+use super::origin::{Mark, ModelOrigin};
 use super::served::ServedModel;
-use super::source::{Mark, Source};
 use gannet::train::saved::SavedModelError;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +11,7 @@ pub struct Slot {
     /// The name.
     pub name: String,
     /// Where the model comes from.
-    pub source: Source,
+    pub origin: ModelOrigin,
     /// What the source had before the first model was loaded.
     pub first: Option<Mark>,
     current: RwLock<Arc<ServedModel>>,
@@ -27,16 +27,16 @@ impl Slot {
     /// A slot with the model that its source has now.
     ///
     /// # Errors
-    /// As for [`Source::load`].
-    pub fn load(name: &str, source: Source) -> Result<Slot, SavedModelError> {
-        let (first, model) = (source.mark(), source.load()?);
-        Ok(Slot::new(name, source, first, model))
+    /// As for [`ModelOrigin::load`].
+    pub fn load(name: &str, origin: ModelOrigin) -> Result<Slot, SavedModelError> {
+        let (first, model) = (origin.mark(), origin.load()?);
+        Ok(Slot::new(name, origin, first, model))
     }
 
-    fn new(name: &str, source: Source, first: Option<Mark>, model: ServedModel) -> Slot {
+    fn new(name: &str, origin: ModelOrigin, first: Option<Mark>, model: ServedModel) -> Slot {
         Slot {
             name: name.to_owned(),
-            source,
+            origin,
             first,
             current: RwLock::new(Arc::new(model)),
             replaced: AtomicU64::new(0),

@@ -1,8 +1,8 @@
 //! Looks at the sources of models, and loads what is new in them.
 
 use super::catalog::Catalog;
+use super::origin::Mark;
 use super::slot::Slot;
-use super::source::Mark;
 use crate::limits::{LOOK_EVERY, RELOAD_AFTER};
 use std::io;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl ModelWatch {
         let run = move || {
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
                 for (slot, seen) in catalog.slots().iter().zip(&mut all) {
-                    if seen.looked.elapsed() >= slot.source.look_every() {
+                    if seen.looked.elapsed() >= slot.origin.look_every() {
                         look(slot, seen);
                         seen.looked = Instant::now();
                     }
@@ -63,13 +63,13 @@ impl Drop for ModelWatch {
 /// Loads the model of a source if there is a new one. One that cannot be loaded is named, and the former one stays. It
 /// is tried again after a while: the reason may have been one of the moment.
 fn look(slot: &Slot, seen: &mut Seen) {
-    let (mark, name) = (slot.source.mark(), &slot.name);
+    let (mark, name) = (slot.origin.mark(), &slot.name);
     if mark == seen.mark && seen.failed.is_none_or(|failed| failed.elapsed() < RELOAD_AFTER) {
         return;
     }
-    match slot.source.load() {
+    match slot.origin.load() {
         // Another save began meanwhile: the next look finds it.
-        Ok(_) if slot.source.mark() != mark => return,
+        Ok(_) if slot.origin.mark() != mark => return,
         Ok(model) => {
             slot.is_behind.store(false, Relaxed);
             seen.failed = None;

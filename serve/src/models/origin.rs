@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where a model comes from.
 #[derive(Clone)]
-pub enum Source {
+pub enum ModelOrigin {
     /// The folder that `gannet train --out` writes.
     Folder(PathBuf),
     /// The checkpoints of a job, in a folder or a bucket.
@@ -24,12 +24,12 @@ pub enum Source {
     },
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ModelOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Folder(folder) => write!(f, "{}", folder.display()),
-            Source::Checkpoints { place, number: None, .. } => write!(f, "{place}"),
-            Source::Checkpoints { place, number: Some(number), .. } => write!(f, "{place}@{number}"),
+            ModelOrigin::Folder(folder) => write!(f, "{}", folder.display()),
+            ModelOrigin::Checkpoints { place, number: None, .. } => write!(f, "{place}"),
+            ModelOrigin::Checkpoints { place, number: Some(number), .. } => write!(f, "{place}@{number}"),
         }
     }
 }
@@ -43,24 +43,24 @@ pub enum Mark {
     Number(u64),
 }
 
-impl Source {
+impl ModelOrigin {
     /// How often to look for a new model. A bucket takes a request for each look.
     pub fn look_every(&self) -> Duration {
         match self {
-            Source::Folder(_) => crate::limits::LOOK_EVERY,
-            Source::Checkpoints { .. } => crate::limits::LIST_EVERY,
+            ModelOrigin::Folder(_) => crate::limits::LOOK_EVERY,
+            ModelOrigin::Checkpoints { .. } => crate::limits::LIST_EVERY,
         }
     }
 
     /// The mark of what is there now. `None`: there is no model.
     pub fn mark(&self) -> Option<Mark> {
         match self {
-            Source::Folder(folder) => {
+            ModelOrigin::Folder(folder) => {
                 let found = std::fs::metadata(folder.join("MANIFEST")).ok()?;
                 Some(Mark::Manifest(found.ino(), found.len(), (found.mtime(), found.mtime_nsec())))
             }
-            Source::Checkpoints { number: Some(number), .. } => Some(Mark::Number(*number)),
-            Source::Checkpoints { directory, number: None, .. } => {
+            ModelOrigin::Checkpoints { number: Some(number), .. } => Some(Mark::Number(*number)),
+            ModelOrigin::Checkpoints { directory, number: None, .. } => {
                 let listed = directory.list().ok()?;
                 let valid = listed.iter().rev().find(|of| matches!(of.state, CheckpointState::Valid(_)))?;
                 Some(Mark::Number(valid.number))
@@ -74,13 +74,13 @@ impl Source {
     /// There is none, or a file of it is damaged.
     pub fn load(&self) -> Result<ServedModel, SavedModelError> {
         match self {
-            Source::Folder(folder) => {
+            ModelOrigin::Folder(folder) => {
                 let saved_at = std::fs::metadata(folder.join("MANIFEST")).and_then(|found| found.modified());
                 let saved = load_model(folder)?;
                 let version = format!("{:016x}", saved.digest);
                 ServedModel::new(saved, version, saved_at.unwrap_or_else(|_| SystemTime::now()))
             }
-            Source::Checkpoints { place, directory, number } => {
+            ModelOrigin::Checkpoints { place, directory, number } => {
                 let in_words = |error: &dyn fmt::Display| SavedModelError::Job(error.to_string());
                 let opened = JobCheckpoint::open(directory.clone(), *number).map_err(|e| in_words(&e))?;
                 let Some(job) = opened else {
