@@ -67,6 +67,17 @@ fn explanations_are_those_of_predict() {
     }
 }
 
+/// A column that a request lacks is a missing value, under the name of the column.
+#[test]
+fn missing_columns_are_explained_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, _) = trained(folder.path(), "a.csv", &table(300, 3), "");
+    let served = served(&format!("--model {model}"));
+    let answer = post(&served, "/v1/predict?explain=true", b"{\"age\": 30.5}").json();
+    let names: Vec<&str> = answer["contributions"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(names, ["age", "city=", "intercept", "plan="], "{answer}");
+}
+
 /// A wrong request is answered with what is wrong, and nothing else happens.
 #[test]
 fn wrong_requests_say_what_is_wrong() {

@@ -168,6 +168,10 @@ impl FeatureNames<'_> {
             LineReader::Libsvm(_) => return Ok(()),
             _ => Vec::new(),
         };
+        if let LineReader::Json(_, columns) = &kind {
+            // A line may lack them: that is a missing value.
+            columns.features().iter().for_each(|column| self.add_text(column, b""));
+        }
         let mut block = Block::default();
         while source.fill()? {
             let (buf, p, end) = source.lines();
