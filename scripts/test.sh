@@ -11,7 +11,7 @@ need_sshd || exit 1
 need_etcd && need_rdma && need_python || exit 1
 # One build for the tests here and for those in guests with soft-RoCE. Two other builds are small: gannet-core with kill
 # points, and gannet-transport with the feature `rdma`. The documentation has no RDMA.
-test_features=gannet-cli/etcd,gannet-cli/rdma-dlopen
+test_features=gannet-cli/etcd,gannet-cli/grpc,gannet-cli/rdma-dlopen
 features=(--features $test_features)
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 [ -z "${CARGO_TARGET_DIR:-}" ] || export CARGO_TARGET_DIR=$target

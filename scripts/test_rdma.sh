@@ -43,7 +43,7 @@ for line in sys.stdin:
 selection() { # FEATURE
     case $1 in
         rdma) echo -p gannet-transport -p gannet-cli --features gannet-transport/rdma,gannet-cli/rdma,gannet-cli/etcd ;;
-        *) echo --workspace --features gannet-cli/etcd,gannet-cli/rdma-dlopen --test servers ;;
+        *) echo --workspace --features gannet-cli/etcd,gannet-cli/grpc,gannet-cli/rdma-dlopen --test servers ;;
     esac
 }
 

@@ -7,6 +7,8 @@
 mod config;
 mod counters;
 mod error;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod http;
 mod inference;
 mod limits;

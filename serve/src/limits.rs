@@ -41,6 +41,10 @@ pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a connection may wait for a request, or take to send the head of one.
 pub const HEAD_TIME: Duration = Duration::from_secs(30);
 
+/// Requests at once over one connection of HTTP/2.
+#[cfg(feature = "grpc")]
+pub const STREAMS_MAX: u32 = 100;
+
 /// How long a TLS handshake may take.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 

@@ -3,6 +3,8 @@
 mod access;
 mod checkpoints;
 mod client;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod inference;
 mod limits;
 mod models;

@@ -123,7 +123,8 @@ fn wrong_flags_are_refused_before_anything_is_served() {
         (String::new(), "--model"),
     ];
     for (flags, part) in cases {
-        let done = crate::harness::run(&format!("serve {flags}"));
+        let listen = if flags.contains("--listen") { "" } else { "--listen 127.0.0.1:0" };
+        let done = crate::harness::run(&format!("serve {listen} {flags}"));
         assert!(matches!(done.code, Some(1 | 2)) && done.err.contains(part), "{flags}: {done:?}");
         assert!(done.out.is_empty(), "{flags}: {done:?}");
     }

@@ -19,7 +19,29 @@ pub struct Admission {
 /// The places of one request, which it gives back when it is dropped.
 pub struct Admitted {
     _request: OwnedSemaphorePermit,
-    _body: OwnedSemaphorePermit,
+    bodies: Arc<Semaphore>,
+    body: Option<OwnedSemaphorePermit>,
+}
+
+impl Admitted {
+    /// Makes sure that the request has places for so many bytes.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), RequestError> {
+        let held = self.body.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = bytes.div_ceil(UNIT).saturating_sub(held);
+        if more == 0 {
+            return Ok(());
+        }
+        let got = self.bodies.clone().try_acquire_many_owned(more as u32);
+        let got = got.map_err(|_| RequestError::Busy("too many bytes of requests at once"))?;
+        match &mut self.body {
+            Some(body) => body.merge(got),
+            None => self.body = Some(got),
+        }
+        Ok(())
+    }
 }
 
 impl Admission {
@@ -32,17 +54,14 @@ impl Admission {
         }
     }
 
-    /// A place for a request whose body has at most so many bytes.
+    /// A place for a request.
     ///
     /// # Errors
     /// There is none.
-    pub fn enter(&self, body_bytes: usize) -> Result<Admitted, RequestError> {
-        let busy = |what| move |_| RequestError::Busy(what);
+    pub fn enter(&self) -> Result<Admitted, RequestError> {
         let request = self.requests.clone().try_acquire_owned();
-        let request = request.map_err(busy("too many requests at once (--requests)"))?;
-        let body = self.bodies.clone().try_acquire_many_owned(body_bytes.div_ceil(UNIT) as u32);
-        let body = body.map_err(busy("too many bytes of requests at once"))?;
-        Ok(Admitted { _request: request, _body: body })
+        let request = request.map_err(|_| RequestError::Busy("too many requests at once (--requests)"))?;
+        Ok(Admitted { _request: request, bodies: self.bodies.clone(), body: None })
     }
 
     /// Runs what a request computes: at once if it is small, else when one of the threads has time for it.
@@ -55,11 +74,24 @@ impl Admission {
         deadline: Deadline,
         work: impl FnOnce() -> Result<T, RequestError>,
     ) -> Result<T, RequestError> {
+        self.compute_in(body_bytes, deadline, async { work() }).await?
+    }
+
+    /// As [`compute`](Self::compute), of a future that computes and does not wait.
+    ///
+    /// # Errors
+    /// Its time ends first.
+    pub async fn compute_in<T>(
+        &self,
+        body_bytes: usize,
+        deadline: Deadline,
+        work: impl Future<Output = T>,
+    ) -> Result<T, RequestError> {
         if body_bytes <= SMALL_BODY_BYTES {
-            return work();
+            return Ok(work.await);
         }
         let turn = tokio::time::timeout(deadline.left(), self.computing.acquire()).await;
         let _turn = turn.map_err(|_| deadline.error())?;
-        tokio::task::block_in_place(work)
+        Ok(tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work)))
     }
 }

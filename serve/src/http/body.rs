@@ -1,11 +1,16 @@
 //! The bodies of requests: bounded, and unpacked if they are packed.
 
+use super::admission::Admitted;
 use crate::error::RequestError;
 use crate::scores::Deadline;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http_body_util::BodyExt;
 use std::io::Read;
+
+/// A packed body is unpacked in pieces of so many bytes, which are counted.
+const PIECE: u64 = 256 << 10;
 
 /// The number in a header. `None`: it is not there.
 ///
@@ -17,50 +22,64 @@ pub fn number(headers: &HeaderMap, name: &str) -> Result<Option<usize>, RequestE
     number.map(Some).ok_or_else(|| RequestError::Bad(format!("the header {name} is no number: {value:?}")))
 }
 
-/// The most bytes that a request may send: what it says, or the limit.
+/// Reads a body. Its bytes are counted while they come.
 ///
 /// # Errors
-/// It says more than the limit.
-pub fn announced(headers: &HeaderMap, most: usize) -> Result<usize, RequestError> {
-    match number(headers, "content-length")? {
-        Some(bytes) if bytes > most => Err(RequestError::TooLarge { most }),
-        Some(bytes) if !headers.contains_key(header::CONTENT_ENCODING) => Ok(bytes),
-        _ => Ok(most),
-    }
-}
-
-/// Reads a body.
-///
-/// # Errors
-/// It is too large, comes too slowly, or is packed in another way.
+/// It is too large, comes too slowly, or is packed in another way; or all requests together are too large.
 pub async fn read(
     headers: &HeaderMap,
     body: Body,
-    most: usize,
-    deadline: Deadline,
+    admitted: &mut Admitted,
+    (most, deadline): (usize, Deadline),
 ) -> Result<Vec<u8>, RequestError> {
-    let read = tokio::time::timeout(deadline.left(), to_bytes(body, most)).await;
-    let bytes = read.map_err(|_| deadline.error())?.map_err(|error| {
-        let is_large =
-            std::error::Error::source(&error).is_some_and(|why| why.to_string().contains("length limit"));
-        match is_large {
-            true => RequestError::TooLarge { most },
-            false => RequestError::Bad(format!("the body ended early: {error}")),
-        }
-    })?;
+    let announced = number(headers, "content-length")?;
+    if announced.is_some_and(|bytes| bytes > most) {
+        return Err(RequestError::TooLarge { most });
+    }
+    let collected = collect(body, admitted, most, announced.unwrap_or(0));
+    let bytes = tokio::time::timeout(deadline.left(), collected).await.map_err(|_| deadline.error())??;
     match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase()) {
-        None => Ok(bytes.into()),
-        Some(name) if name == b"identity" => Ok(bytes.into()),
-        Some(name) if name == b"gzip" => unpacked(MultiGzDecoder::new(&bytes[..]), most),
-        Some(name) if name == b"deflate" => unpacked(ZlibDecoder::new(&bytes[..]), most),
+        None => Ok(bytes),
+        Some(name) if name == b"identity" => Ok(bytes),
+        Some(name) if name == b"gzip" => unpacked(MultiGzDecoder::new(&bytes[..]), admitted, most),
+        Some(name) if name == b"deflate" => unpacked(ZlibDecoder::new(&bytes[..]), admitted, most),
         Some(name) => Err(RequestError::Encoding(String::from_utf8_lossy(&name).into_owned())),
     }
 }
 
+async fn collect(
+    mut body: Body,
+    admitted: &mut Admitted,
+    most: usize,
+    announced: usize,
+) -> Result<Vec<u8>, RequestError> {
+    admitted.hold(announced)?;
+    let mut bytes = Vec::with_capacity(announced);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| RequestError::Bad(format!("the body ended early: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > most {
+            return Err(RequestError::TooLarge { most });
+        }
+        admitted.hold(bytes.len() + data.len())?;
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
 /// Unpacks a body, but no more than the limit.
-fn unpacked(decoder: impl Read, most: usize) -> Result<Vec<u8>, RequestError> {
-    let mut bytes = Vec::new();
-    let read = decoder.take(most as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| RequestError::Bad(format!("the packed body is damaged: {error}")))?;
-    if bytes.len() > most { Err(RequestError::TooLarge { most }) } else { Ok(bytes) }
+fn unpacked(decoder: impl Read, admitted: &mut Admitted, most: usize) -> Result<Vec<u8>, RequestError> {
+    let (mut bytes, mut decoder) = (Vec::new(), decoder.take(most as u64 + 1));
+    loop {
+        let before = bytes.len();
+        let read = decoder.by_ref().take(PIECE).read_to_end(&mut bytes);
+        read.map_err(|error| RequestError::Bad(format!("the packed body is damaged: {error}")))?;
+        if bytes.len() > most {
+            return Err(RequestError::TooLarge { most });
+        }
+        if bytes.len() == before {
+            return Ok(bytes);
+        }
+        admitted.hold(2 * bytes.len())?;
+    }
 }

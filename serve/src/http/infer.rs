@@ -6,7 +6,7 @@ use super::routes::{failed, json};
 use crate::error::RequestError;
 use crate::inference::{InferRequest, answer, data_of, metadata};
 use crate::models::Chosen;
-use crate::scores::{Deadline, score};
+use crate::scores::{Deadline, Scores, score};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -20,7 +20,7 @@ use std::time::Instant;
 const JSON_BYTES: &str = "inference-header-content-length";
 
 /// The place of these requests among the [kinds](crate::counters::KINDS).
-const KIND: usize = 0;
+pub const KIND: usize = 0;
 
 /// `GET v2`: the server.
 pub async fn server() -> Response {
@@ -93,6 +93,20 @@ pub async fn infer(
     response
 }
 
+/// Scores the examples of a request to a model of this name, and this version if it is given.
+pub fn scored(
+    app: &App,
+    name: &str,
+    version: Option<&str>,
+    request: &InferRequest,
+    deadline: Deadline,
+) -> Result<(Chosen, Scores), RequestError> {
+    let chosen = app.catalog.choose(Some(name), version, request.id.as_deref())?;
+    let scores = score(&chosen.model, &data_of(&chosen.model, &request.inputs)?, deadline)?;
+    app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
+    Ok((chosen, scores))
+}
+
 async fn answered(
     app: &App,
     path: &[String],
@@ -101,18 +115,15 @@ async fn answered(
 ) -> Result<Response, RequestError> {
     app.check_token(headers)?;
     let deadline = Deadline::after(app.limits.time);
-    let most = body::announced(headers, app.limits.body_bytes)?;
-    let _place = app.admission.enter(most)?;
+    let mut place = app.admission.enter()?;
     let _count = app.counters.begin();
-    let bytes = body::read(headers, body, app.limits.body_bytes, deadline).await?;
+    let bytes = body::read(headers, body, &mut place, (app.limits.body_bytes, deadline)).await?;
     let json_bytes = body::number(headers, JSON_BYTES)?;
     let size = bytes.len();
     let work = || {
         let request = InferRequest::read(&bytes, json_bytes)?;
-        let version = path.get(1).map(String::as_str);
-        let Chosen { slot, model } = app.catalog.choose(Some(&path[0]), version, request.id.as_deref())?;
-        let scores = score(&model, &data_of(&model, &request.inputs)?, deadline)?;
-        app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
+        let (Chosen { slot, model }, scores) =
+            scored(app, &path[0], path.get(1).map(String::as_str), &request, deadline)?;
         answer(&request, (&slot.name, &model.version), &scores)
     };
     let answer = app.admission.compute(size, deadline, work).await?;

@@ -11,4 +11,8 @@ mod server;
 
 pub use admission::Admission;
 pub use app::App;
+#[cfg(feature = "grpc")]
+pub use body::read as read_body;
+#[cfg(feature = "grpc")]
+pub use infer::{KIND, scored};
 pub use server::Serving;

@@ -60,10 +60,9 @@ async fn answered(
 ) -> Result<Response, RequestError> {
     app.check_token(headers)?;
     let deadline = Deadline::after(app.limits.time);
-    let most = body::announced(headers, app.limits.body_bytes)?;
-    let _place = app.admission.enter(most)?;
+    let mut place = app.admission.enter()?;
     let _count = app.counters.begin();
-    let bytes = body::read(headers, body, app.limits.body_bytes, deadline).await?;
+    let bytes = body::read(headers, body, &mut place, (app.limits.body_bytes, deadline)).await?;
     let size = bytes.len();
     let id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
     let Chosen { slot, model } = app.catalog.choose(asked.model.as_deref(), asked.version.as_deref(), id)?;

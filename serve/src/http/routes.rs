@@ -31,6 +31,8 @@ pub fn router(app: Arc<App>) -> Router {
             .route(&format!("{of}/ready"), get(infer::model_ready))
             .route(&format!("{of}/infer"), post(infer::infer));
     }
+    #[cfg(feature = "grpc")]
+    let router = router.route("/inference.GRPCInferenceService/{method}", post(crate::grpc::call));
     router.fallback(unknown).method_not_allowed_fallback(other_method).with_state(app)
 }
 

@@ -4,9 +4,16 @@ use super::app::App;
 use super::routes::router;
 use crate::config::ServeConfig;
 use crate::counters::Counters;
+#[cfg(feature = "grpc")]
+use crate::limits::STREAMS_MAX;
 use crate::limits::{HANDSHAKE_TIME, HEAD_BYTES_MAX, HEAD_TIME, RETRY_AFTER};
 use axum::Router;
+use gannet::security::TlsServer;
 use hyper::server::conn::http1;
+#[cfg(feature = "grpc")]
+use hyper::server::conn::http2;
+#[cfg(feature = "grpc")]
+use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -20,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, rustls};
 
 /// A process that answers requests. [`stop`](Self::stop) ends it.
 pub struct Serving {
@@ -56,7 +63,7 @@ impl Serving {
         let connections = Connections {
             counters: app.counters.clone(),
             router: router(Arc::new(app)),
-            tls: config.tls.map(|tls| TlsAcceptor::from(tls.config())),
+            tls: config.tls.map(|tls| TlsAcceptor::from(tls_settings(&tls))),
             places: Arc::new(Semaphore::new(config.limits.connections)),
         };
         let (stop, stopped) = watch::channel(false);
@@ -111,9 +118,15 @@ async fn connection(stream: TcpStream, connections: Arc<Connections>, watcher: W
     let _count = connections.counters.connected();
     let _ = stream.set_nodelay(true);
     match &connections.tls {
-        None => answer(stream, &connections, watcher).await,
+        None => match first_bytes(&stream).await {
+            Some(is_http2) => answer(stream, is_http2, &connections, watcher).await,
+            None => tracing::debug!("a connection sent nothing"),
+        },
         Some(tls) => match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
-            Ok(Ok(stream)) => answer(stream, &connections, watcher).await,
+            Ok(Ok(stream)) => {
+                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+                answer(stream, is_http2, &connections, watcher).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         },
@@ -121,18 +134,72 @@ async fn connection(stream: TcpStream, connections: Arc<Connections>, watcher: W
 }
 
 async fn answer(
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    is_http2: bool,
     connections: &Connections,
     watcher: Watcher,
 ) {
+    let service = TowerToHyperService::new(connections.router.clone());
+    let stream = TokioIo::new(stream);
+    #[cfg(feature = "grpc")]
+    if is_http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(HEAD_TIME)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            .serve_connection(stream, service);
+        return ended(watcher.watch(connection).await);
+    }
+    debug_assert!(!is_http2, "without the feature grpc there is no HTTP/2");
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(connections.router.clone()));
-    if let Err(error) = watcher.watch(connection).await {
+        .serve_connection(stream, service);
+    ended(watcher.watch(connection).await);
+}
+
+fn ended(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
+}
+
+/// The name of HTTP/2 in a TLS handshake.
+const HTTP2: &[u8] = b"h2";
+
+/// Whether a client speaks HTTP/2, which begins with `PRI`. `None`: it says nothing, or has gone.
+#[cfg(feature = "grpc")]
+async fn first_bytes(stream: &TcpStream) -> Option<bool> {
+    let look = async {
+        let mut first = [0; 3];
+        loop {
+            match stream.peek(&mut first).await.ok()? {
+                0 => return None,
+                n if first[..n] != b"PRI"[..n] => return Some(false),
+                3 => return Some(true),
+                // It is readable all the time, with the same bytes.
+                _ => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    tokio::time::timeout(HEAD_TIME, look).await.ok()?
+}
+
+#[cfg(not(feature = "grpc"))]
+async fn first_bytes(_: &TcpStream) -> Option<bool> {
+    Some(false)
+}
+
+/// The settings of TLS, with the protocols that are spoken.
+fn tls_settings(tls: &TlsServer) -> Arc<rustls::ServerConfig> {
+    let mut config = rustls::ServerConfig::clone(&tls.config());
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if cfg!(feature = "grpc") {
+        config.alpn_protocols.insert(0, HTTP2.to_vec());
+    }
+    Arc::new(config)
 }
 
 /// Tells a client that there are too many connections.

@@ -15,6 +15,31 @@ pub struct Answer {
     pub json_bytes: Option<usize>,
 }
 
+/// The outputs that a request wants, with the number of examples in their shapes.
+///
+/// # Errors
+/// It wants one that the model does not have.
+pub fn wanted(request: &InferRequest, scores: &Scores) -> Result<Vec<TensorMetadata>, RequestError> {
+    let mut all = outputs(scores.task);
+    if let Some(other) = request.outputs.keys().find(|name| !all.iter().any(|output| output.name == **name)) {
+        let names: Vec<&String> = all.iter().map(|output| &output.name).collect();
+        return Err(RequestError::Bad(format!(
+            "the model has no output {other:?}; its outputs are {names:?}"
+        )));
+    }
+    all.retain(|output| request.outputs.is_empty() || request.outputs.contains_key(&output.name));
+    all.iter_mut().for_each(|output| output.shape[0] = scores.forecasts.len() as i64);
+    Ok(all)
+}
+
+/// The elements of an output as bytes, little-endian.
+pub fn bytes_of(output: &TensorMetadata, scores: &Scores) -> Vec<u8> {
+    match output.datatype {
+        "INT64" => classes(scores).flat_map(i64::to_le_bytes).collect(),
+        _ => scores.outputs.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
 /// Answers a request with these scores of a model.
 ///
 /// # Errors
@@ -24,20 +49,9 @@ pub fn answer(
     (model, version): (&str, &str),
     scores: &Scores,
 ) -> Result<Answer, RequestError> {
-    let all = outputs(scores.task);
-    if let Some(other) = request.outputs.keys().find(|name| !all.iter().any(|output| output.name == **name)) {
-        let names: Vec<&String> = all.iter().map(|output| &output.name).collect();
-        return Err(RequestError::Bad(format!(
-            "the model has no output {other:?}; its outputs are {names:?}"
-        )));
-    }
     let (mut tensors, mut behind) = (Vec::new(), Vec::new());
-    for output in &all {
-        let is_binary = match request.outputs.get(&output.name) {
-            Some(is_binary) => *is_binary,
-            None if request.outputs.is_empty() => request.is_binary,
-            None => continue,
-        };
+    for output in &wanted(request, scores)? {
+        let is_binary = request.outputs.get(&output.name).copied().unwrap_or(request.is_binary);
         tensors.push(tensor(output, scores, is_binary.then_some(&mut behind)));
     }
     let mut object = Map::new();
@@ -55,23 +69,18 @@ pub fn answer(
 
 /// One output. `behind`: its elements go there.
 fn tensor(output: &TensorMetadata, scores: &Scores, behind: Option<&mut Vec<u8>>) -> Value {
-    let mut shape = output.shape.clone();
-    shape[0] = scores.forecasts.len() as i64;
     let mut object = Map::new();
     object.insert("name".into(), json!(output.name));
     object.insert("datatype".into(), json!(output.datatype));
-    object.insert("shape".into(), json!(shape));
-    let is_class = output.datatype == "INT64";
+    object.insert("shape".into(), json!(output.shape));
     match behind {
-        None if is_class => object.insert("data".into(), classes(scores).collect()),
+        None if output.datatype == "INT64" => object.insert("data".into(), classes(scores).collect()),
         None => object.insert("data".into(), scores.outputs.iter().map(|x| json!(x)).collect()),
         Some(behind) => {
-            let from = behind.len();
-            match is_class {
-                true => classes(scores).for_each(|class| behind.extend_from_slice(&class.to_le_bytes())),
-                false => scores.outputs.iter().for_each(|x| behind.extend_from_slice(&x.to_le_bytes())),
-            }
-            object.insert("parameters".into(), json!({"binary_data_size": behind.len() - from}))
+            let mut bytes = bytes_of(output, scores);
+            let size = bytes.len();
+            behind.append(&mut bytes);
+            object.insert("parameters".into(), json!({"binary_data_size": size}))
         }
     };
     Value::Object(object)

@@ -10,6 +10,16 @@ mod request;
 mod tensor;
 
 pub use answer::answer;
+#[cfg(feature = "grpc")]
+pub use answer::{bytes_of, wanted};
+#[cfg(feature = "grpc")]
+pub use binary::elements;
+#[cfg(feature = "grpc")]
+pub use datum::Datum;
 pub use examples::data_of;
+#[cfg(feature = "grpc")]
+pub use metadata::TensorMetadata;
 pub use metadata::metadata;
 pub use request::InferRequest;
+#[cfg(feature = "grpc")]
+pub use tensor::Tensor;
