@@ -15,7 +15,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bytes of the bodies of all requests together.
     pub bodies_bytes: usize,
-    /// The time of a request, from its head to its answer. A longer one gets status 504.
+    /// The time of a request, from its head to its answer. A longer one gets status 504. An answer of which the client
+    /// reads nothing for so long ends the connection.
     pub time: Duration,
 }
 
@@ -44,6 +45,9 @@ pub const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Requests at once over one connection of HTTP/2.
 #[cfg(feature = "grpc")]
 pub const STREAMS_MAX: u32 = 100;
+
+/// The most bytes of explanations, in bodies of the largest size.
+pub const EXPLANATION_BODIES: usize = 8;
 
 /// How long a TLS handshake may take.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);

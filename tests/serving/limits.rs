@@ -49,6 +49,9 @@ fn too_many_requests_are_told_to_come_again() {
     slow.set_read_timeout(Some(limit())).unwrap();
     write!(slow, "{PREDICT}\r\nHost: x\r\nContent-Length: 10\r\n\r\n{{").unwrap();
     let start = Instant::now();
+    while !get(&served, "/metrics").text().contains("\ngannet_serve_requests_in_progress 1\n") {
+        assert!(start.elapsed() < limit());
+    }
     let refused = loop {
         let answer = post(&served, "/v1/predict", b"{}");
         if answer.status != 200 || start.elapsed() > limit() {
@@ -99,6 +102,8 @@ fn a_request_that_has_begun_is_answered_before_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (model, _) = trained(folder.path(), "a.csv", &table(100, 23), "");
     let mut served = served(&format!("--model {model}"));
+    // One that has said nothing does not hold up the end.
+    let _idle = TcpStream::connect(&served.addr).unwrap();
     let mut stream = TcpStream::connect(&served.addr).unwrap();
     write!(stream, "{PREDICT}\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{").unwrap();
     let start = Instant::now();
@@ -118,6 +123,31 @@ fn a_request_that_has_begun_is_answered_before_the_end() {
     let mut last = String::new();
     served.out.read_line(&mut last).unwrap();
     assert_eq!(last, "gannet serve stopped\n");
+}
+
+/// A client that does not read its answer holds a place, until it is cut off.
+#[test]
+fn an_answer_that_nobody_reads_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, _) = trained(folder.path(), "a.svm", &"1 1:1\n0 2:1\n".repeat(50), "");
+    let served = served(&format!("--model {model} --requests 1 --request-time 5"));
+    let mut stream = TcpStream::connect(&served.addr).unwrap();
+    let lines = "1 1:1\n".repeat(150_000);
+    let head = "POST /v1/predict?explain=true HTTP/1.1\r\nHost: x";
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{lines}", lines.len()).unwrap();
+    let start = Instant::now();
+    let mut refused = false;
+    while !refused || post(&served, "/v1/predict", b"1 1:1\n").status != 200 {
+        refused |= post(&served, "/v1/predict", b"1 1:1\n").status == 503;
+        assert!(start.elapsed() < limit());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // The answer was larger than the buffers between both.
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let text = String::from_utf8_lossy(&answer);
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+    assert!(answer.len() < length.unwrap().parse().unwrap(), "{} bytes", answer.len());
 }
 
 /// Bytes that are no requests change nothing.

@@ -5,7 +5,7 @@ use super::messages::{
     ServerMetadata, TensorInfo, Yes,
 };
 use crate::error::RequestError;
-use crate::http::{App, KIND, read_body, scored};
+use crate::http::{App, KIND, holding, read_body, scored};
 use crate::inference::{Datum, InferRequest, Tensor, TensorMetadata, bytes_of, elements, metadata, wanted};
 use crate::models::Chosen;
 use crate::scores::Deadline;
@@ -77,7 +77,7 @@ async fn answered(app: &App, method: &str, request: Request) -> Result<Response,
     let size = bytes.len();
     let request = Request::from_parts(head, Body::from(bytes));
     let unready = || app.catalog.unready(app.max_age);
-    Ok(match method {
+    let response = match method {
         "ServerLive" => unary(app, request, |Empty {}| Ok(Yes { yes: true })).await,
         "ServerReady" => unary(app, request, |Empty {}| Ok(Yes { yes: unready().is_none() })).await,
         "ModelReady" => unary(app, request, |of: ModelName| find(app, &of).map(|_| Yes { yes: true })).await,
@@ -100,7 +100,8 @@ async fn answered(app: &App, method: &str, request: Request) -> Result<Response,
             }
         }
         _ => return Err(RequestError::NotFound(format!("the service has no call {method}"))),
-    })
+    };
+    Ok(holding(response, place))
 }
 
 /// Decodes the message of a call, and encodes what `work` makes of it.

@@ -2,6 +2,7 @@
 
 use super::app::App;
 use super::body;
+use super::held_body::holding;
 use super::routes::{failed, json};
 use crate::error::RequestError;
 use crate::inference::{InferRequest, answer, data_of, metadata};
@@ -127,7 +128,7 @@ async fn answered(
         answer(&request, (&slot.name, &model.version), &scores)
     };
     let answer = app.admission.compute(size, deadline, work).await?;
-    Ok(match answer.json_bytes {
+    let response = match answer.json_bytes {
         None => ([(header::CONTENT_TYPE, "application/json")], answer.body).into_response(),
         Some(bytes) => {
             let headers = [
@@ -136,5 +137,6 @@ async fn answered(
             ];
             (headers, answer.body).into_response()
         }
-    })
+    };
+    Ok(holding(response, place))
 }

@@ -3,16 +3,20 @@
 mod admission;
 mod app;
 mod body;
+mod held_body;
 mod infer;
 mod pages;
 mod plain;
 mod routes;
 mod server;
+mod write_limit;
 
 pub use admission::Admission;
 pub use app::App;
 #[cfg(feature = "grpc")]
 pub use body::read as read_body;
+#[cfg(feature = "grpc")]
+pub use held_body::holding;
 #[cfg(feature = "grpc")]
 pub use infer::{KIND, scored};
 pub use server::Serving;

@@ -3,8 +3,10 @@
 
 use super::app::App;
 use super::body;
+use super::held_body::holding;
 use super::routes::failed;
 use crate::error::RequestError;
+use crate::limits::EXPLANATION_BODIES;
 use crate::models::{Chosen, TextForm};
 use crate::scores::{Deadline, explained_lines, score};
 use axum::body::Body;
@@ -73,7 +75,7 @@ async fn answered(
             false => model.data(TextForm::Own, bytes)?,
         };
         if asked.explain {
-            return explained_lines(&model, &data, deadline);
+            return explained_lines(&model, &data, (EXPLANATION_BODIES * app.limits.body_bytes, deadline));
         }
         let scores = score(&model, &data, deadline)?;
         app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
@@ -86,7 +88,7 @@ async fn answered(
         (header::HeaderName::from_static("gannet-model"), slot.name.clone()),
         (header::HeaderName::from_static("gannet-version"), model.version.clone()),
     ];
-    Ok((headers, text).into_response())
+    Ok(holding((headers, text).into_response(), place))
 }
 
 /// Whether a body is JSON: its type says so, or it begins like JSON, which no line of another format does.

@@ -2,6 +2,7 @@
 
 use super::app::App;
 use super::routes::router;
+use super::write_limit::WriteLimit;
 use crate::config::ServeConfig;
 use crate::counters::Counters;
 #[cfg(feature = "grpc")]
@@ -44,6 +45,8 @@ struct Connections {
     counters: Arc<Counters>,
     tls: Option<TlsAcceptor>,
     places: Arc<Semaphore>,
+    /// How long an answer may wait for its reader.
+    time: Duration,
 }
 
 impl Serving {
@@ -65,6 +68,7 @@ impl Serving {
             router: router(Arc::new(app)),
             tls: config.tls.map(|tls| TlsAcceptor::from(tls_settings(&tls))),
             places: Arc::new(Semaphore::new(config.limits.connections)),
+            time: config.limits.time,
         };
         let (stop, stopped) = watch::channel(false);
         let time = config.limits.time;
@@ -98,7 +102,8 @@ async fn accept(listener: TcpListener, connections: Arc<Connections>, mut stoppe
         };
         match accepted {
             Ok((stream, _)) => {
-                tokio::spawn(connection(stream, connections.clone(), graceful.watcher()));
+                let stopped = stopped.clone();
+                tokio::spawn(connection(stream, connections.clone(), graceful.watcher(), stopped));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
@@ -110,26 +115,40 @@ async fn accept(listener: TcpListener, connections: Arc<Connections>, mut stoppe
     graceful.shutdown().await;
 }
 
-async fn connection(stream: TcpStream, connections: Arc<Connections>, watcher: Watcher) {
+async fn connection(
+    stream: TcpStream,
+    connections: Arc<Connections>,
+    watcher: Watcher,
+    mut stopped: watch::Receiver<bool>,
+) {
     let Ok(_place) = connections.places.clone().try_acquire_owned() else {
         connections.counters.refused.fetch_add(1, Relaxed);
         return refuse(stream, connections.tls.is_some()).await;
     };
     let _count = connections.counters.connected();
     let _ = stream.set_nodelay(true);
-    match &connections.tls {
-        None => match first_bytes(&stream).await {
+    let Some(tls) = &connections.tls else {
+        // A connection that has said nothing must not hold up the end.
+        let begun = tokio::select! {
+            begun = first_bytes(&stream) => begun,
+            _ = stopped.changed() => return,
+        };
+        return match begun {
             Some(is_http2) => answer(stream, is_http2, &connections, watcher).await,
             None => tracing::debug!("a connection sent nothing"),
-        },
-        Some(tls) => match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
-                answer(stream, is_http2, &connections, watcher).await;
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
-        },
+        };
+    };
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)) => shaken,
+        _ = stopped.changed() => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => {
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+            answer(stream, is_http2, &connections, watcher).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
@@ -140,7 +159,7 @@ async fn answer(
     watcher: Watcher,
 ) {
     let service = TowerToHyperService::new(connections.router.clone());
-    let stream = TokioIo::new(stream);
+    let stream = TokioIo::new(WriteLimit::new(stream, connections.time));
     #[cfg(feature = "grpc")]
     if is_http2 {
         let connection = http2::Builder::new(TokioExecutor::new())

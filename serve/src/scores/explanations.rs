@@ -41,13 +41,22 @@ pub fn explanation(explained: &Explained<'_>, names: &FeatureNames<'_>) -> Value
 /// The explanations of a request's examples, an object a line.
 ///
 /// # Errors
-/// An example is wrong, or the time is over.
-pub fn explained_lines(model: &ServedModel, data: &Data, deadline: Deadline) -> Result<String, RequestError> {
+/// An example is wrong, there are more bytes than `most`, or the time is over.
+pub fn explained_lines(
+    model: &ServedModel,
+    data: &Data,
+    (most, deadline): (usize, Deadline),
+) -> Result<String, RequestError> {
     let named = FeatureNames::of(data, &|_| true).map_err(|error| RequestError::Bad(error.to_string()))?;
     let mut lines = String::new();
     model.saved.explain(data, |explained| {
         lines.push_str(&explanation(&explained, &named).to_string());
         lines.push('\n');
+        if lines.len() > most {
+            return Err(RequestError::Bad(format!(
+                "the explanations have more than {most} bytes: ask for those of fewer examples at once"
+            )));
+        }
         deadline.check()
     })?;
     Ok(lines)
