@@ -1,11 +1,14 @@
 //! The bodies of requests: bounded, and unpacked if they are packed.
 
 use crate::error::RequestError;
+use crate::limits::REST_TIME;
 use crate::scores::Deadline;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody, to_bytes};
 use axum::http::{HeaderMap, header};
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use std::future::poll_fn;
 use std::io::Read;
+use std::pin::Pin;
 
 /// The number in a header. `None`: it is not there.
 ///
@@ -55,6 +58,24 @@ pub async fn read(
         Some(name) if name == b"deflate" => unpacked(ZlibDecoder::new(&bytes[..]), most),
         Some(name) => Err(RequestError::Encoding(String::from_utf8_lossy(&name).into_owned())),
     }
+}
+
+/// Reads a body and forgets it, so that its connection can carry the next request. False: it is larger than the limit,
+/// comes too slowly, or the client has not begun to send it.
+pub async fn forget(headers: &HeaderMap, mut body: Body, most: usize) -> bool {
+    if headers.contains_key(header::EXPECT) || announced(headers, most).is_err() {
+        return false;
+    }
+    let rest = async {
+        let mut left = most;
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            let bytes = frame.map(|frame| frame.data_ref().map_or(0, |bytes| bytes.len()));
+            let Some(rest) = bytes.ok().and_then(|bytes| left.checked_sub(bytes)) else { return false };
+            left = rest;
+        }
+        true
+    };
+    tokio::time::timeout(REST_TIME, rest).await.unwrap_or(false)
 }
 
 /// Unpacks a body, but no more than the limit.

@@ -1,9 +1,10 @@
 //! `POST /v1/predict`: predictions for people and scripts. A body of JSON objects or of lines in the training format, a
 //! score a line back.
 
+use super::admission::Admitted;
 use super::app::App;
 use super::body;
-use super::routes::failed;
+use super::routes::{failed, refused};
 use crate::error::RequestError;
 use crate::models::{Chosen, TextForm};
 use crate::scores::{Deadline, explained_lines, score};
@@ -40,14 +41,20 @@ pub async fn predict(
     body: Body,
 ) -> Response {
     let began = Instant::now();
-    let answered = match asked {
-        Ok(Query(asked)) => answered(&app, &asked, &headers, body).await,
+    let admitted = match asked {
+        Ok(Query(asked)) => app.admit(&headers).map(|place| (asked, place)),
         Err(error) => {
             let what = error.body_text();
             Err(RequestError::Bad(format!("{what}: the address may have model=, version= and explain=true")))
         }
     };
-    let response = answered.unwrap_or_else(|error| failed(&error));
+    let response = match admitted {
+        Ok((asked, place)) => {
+            let answered = answered(&app, &asked, &headers, body, place).await;
+            answered.unwrap_or_else(|error| failed(&error))
+        }
+        Err(error) => refused(&app, &error, &headers, body).await,
+    };
     app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
     response
 }
@@ -57,11 +64,9 @@ async fn answered(
     asked: &Asked,
     headers: &HeaderMap,
     body: Body,
+    _place: Admitted,
 ) -> Result<Response, RequestError> {
-    app.check_token(headers)?;
     let deadline = Deadline::after(app.limits.time);
-    let most = body::announced(headers, app.limits.body_bytes)?;
-    let _place = app.admission.enter(most)?;
     let _count = app.counters.begin();
     let bytes = body::read(headers, body, app.limits.body_bytes, deadline).await?;
     let size = bytes.len();
