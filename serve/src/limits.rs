@@ -52,6 +52,9 @@ pub const EXPLANATION_BODIES: usize = 8;
 /// How long a TLS handshake may take.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 
+/// How long a client may take to send what is left of a request that is refused.
+pub const REST_TIME: Duration = Duration::from_secs(2);
+
 /// What a client that gets status 503 should wait, in seconds.
 pub const RETRY_AFTER: &str = "1";
 

@@ -18,6 +18,7 @@ fn large_bodies_are_refused() {
     let large = vec![b' '; 70 << 10];
     let answer = post(&served, "/v1/predict", &large);
     assert!(answer.status == 413 && answer.text().contains("--request-bytes"), "{answer:?}");
+    assert_eq!(answer.header("connection"), Some("close"));
     // One that unpacks to more, and one that does not say its length.
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packer.write_all(&vec![b' '; 4 << 20]).unwrap();
@@ -59,6 +60,12 @@ fn too_many_requests_are_told_to_come_again() {
         }
     };
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{refused:?}");
+    // So do requests with bodies that nobody wants, and their connection goes on.
+    let mut refused = Connection::open(&served);
+    for path in ["/v1/predict", "/v2/models/default/infer"] {
+        let answer = refused.ask(&format!("POST {path} HTTP/1.1"), &vec![b' '; 1 << 20]);
+        assert_eq!((answer.status, answer.header("connection")), (503, None), "{answer:?}");
+    }
     // Health is not a request of this kind.
     assert_eq!(get(&served, "/healthz").status, 200);
     let mut answer = [0; 12];

@@ -1,6 +1,7 @@
 //! What the answers to all requests share.
 
-use super::admission::Admission;
+use super::admission::{Admission, Admitted};
+use super::body;
 use crate::config::MetricsPage;
 use crate::counters::Counters;
 use crate::error::RequestError;
@@ -30,6 +31,16 @@ pub struct App {
 }
 
 impl App {
+    /// Lets a request for predictions begin.
+    ///
+    /// # Errors
+    /// Its token is wrong, it is too large, or there are too many others.
+    pub fn admit(&self, headers: &HeaderMap) -> Result<Admitted, RequestError> {
+        self.check_token(headers)?;
+        body::announced(headers, self.limits.body_bytes)?;
+        self.admission.enter()
+    }
+
     /// Checks the token of a request.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use super::admission::Admitted;
 use crate::error::RequestError;
+use crate::limits::REST_TIME;
 use crate::scores::Deadline;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -22,6 +23,17 @@ pub fn number(headers: &HeaderMap, name: &str) -> Result<Option<usize>, RequestE
     number.map(Some).ok_or_else(|| RequestError::Bad(format!("the header {name} is no number: {value:?}")))
 }
 
+/// The bytes that a request says it has.
+///
+/// # Errors
+/// It says more than the limit, or no number.
+pub fn announced(headers: &HeaderMap, most: usize) -> Result<Option<usize>, RequestError> {
+    match number(headers, "content-length")? {
+        Some(bytes) if bytes > most => Err(RequestError::TooLarge { most }),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Reads a body. Its bytes are counted while they come.
 ///
 /// # Errors
@@ -32,10 +44,7 @@ pub async fn read(
     admitted: &mut Admitted,
     (most, deadline): (usize, Deadline),
 ) -> Result<Vec<u8>, RequestError> {
-    let announced = number(headers, "content-length")?;
-    if announced.is_some_and(|bytes| bytes > most) {
-        return Err(RequestError::TooLarge { most });
-    }
+    let announced = announced(headers, most)?;
     let collected = collect(body, admitted, most, announced.unwrap_or(0));
     let bytes = tokio::time::timeout(deadline.left(), collected).await.map_err(|_| deadline.error())??;
     match headers.get(header::CONTENT_ENCODING).map(|value| value.as_bytes().to_ascii_lowercase()) {
@@ -65,6 +74,24 @@ async fn collect(
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)
+}
+
+/// Reads a body and forgets it, so that its connection can carry the next request. False: it is larger than the limit,
+/// comes too slowly, or the client has not begun to send it.
+pub async fn forget(headers: &HeaderMap, mut body: Body, most: usize) -> bool {
+    if headers.contains_key(header::EXPECT) || announced(headers, most).is_err() {
+        return false;
+    }
+    let rest = async {
+        let mut left = most;
+        while let Some(frame) = body.frame().await {
+            let bytes = frame.map(|frame| frame.data_ref().map_or(0, |bytes| bytes.len()));
+            let Some(rest) = bytes.ok().and_then(|bytes| left.checked_sub(bytes)) else { return false };
+            left = rest;
+        }
+        true
+    };
+    tokio::time::timeout(REST_TIME, rest).await.unwrap_or(false)
 }
 
 /// Unpacks a body, but no more than the limit.

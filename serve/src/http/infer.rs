@@ -1,9 +1,10 @@
 //! The pages of the Open Inference Protocol: health, metadata, predictions.
 
+use super::admission::Admitted;
 use super::app::App;
 use super::body;
 use super::held_body::holding;
-use super::routes::{failed, json};
+use super::routes::{failed, json, refused};
 use crate::error::RequestError;
 use crate::inference::{InferRequest, answer, data_of, metadata};
 use crate::models::Chosen;
@@ -86,9 +87,12 @@ pub async fn infer(
     body: Body,
 ) -> Response {
     let began = Instant::now();
-    let response = match answered(&app, &path, &headers, body).await {
-        Ok(response) => response,
-        Err(error) => failed(&error),
+    let response = match app.admit(&headers) {
+        Ok(place) => {
+            let answered = answered(&app, &path, &headers, body, place).await;
+            answered.unwrap_or_else(|error| failed(&error))
+        }
+        Err(error) => refused(&app, &error, &headers, body).await,
     };
     app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
     response
@@ -113,10 +117,9 @@ async fn answered(
     path: &[String],
     headers: &HeaderMap,
     body: Body,
+    mut place: Admitted,
 ) -> Result<Response, RequestError> {
-    app.check_token(headers)?;
     let deadline = Deadline::after(app.limits.time);
-    let mut place = app.admission.enter()?;
     let _count = app.counters.begin();
     let bytes = body::read(headers, body, &mut place, (app.limits.body_bytes, deadline)).await?;
     let json_bytes = body::number(headers, JSON_BYTES)?;

@@ -1,10 +1,11 @@
 //! `POST /v1/predict`: predictions for people and scripts. A body of JSON objects or of lines in the training format, a
 //! score a line back.
 
+use super::admission::Admitted;
 use super::app::App;
 use super::body;
 use super::held_body::holding;
-use super::routes::failed;
+use super::routes::{failed, refused};
 use crate::error::RequestError;
 use crate::limits::EXPLANATION_BODIES;
 use crate::models::{Chosen, TextForm};
@@ -42,14 +43,20 @@ pub async fn predict(
     body: Body,
 ) -> Response {
     let began = Instant::now();
-    let answered = match asked {
-        Ok(Query(asked)) => answered(&app, &asked, &headers, body).await,
+    let admitted = match asked {
+        Ok(Query(asked)) => app.admit(&headers).map(|place| (asked, place)),
         Err(error) => {
             let what = error.body_text();
             Err(RequestError::Bad(format!("{what}: the address may have model=, version= and explain=true")))
         }
     };
-    let response = answered.unwrap_or_else(|error| failed(&error));
+    let response = match admitted {
+        Ok((asked, place)) => {
+            let answered = answered(&app, &asked, &headers, body, place).await;
+            answered.unwrap_or_else(|error| failed(&error))
+        }
+        Err(error) => refused(&app, &error, &headers, body).await,
+    };
     app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
     response
 }
@@ -59,10 +66,9 @@ async fn answered(
     asked: &Asked,
     headers: &HeaderMap,
     body: Body,
+    mut place: Admitted,
 ) -> Result<Response, RequestError> {
-    app.check_token(headers)?;
     let deadline = Deadline::after(app.limits.time);
-    let mut place = app.admission.enter()?;
     let _count = app.counters.begin();
     let bytes = body::read(headers, body, &mut place, (app.limits.body_bytes, deadline)).await?;
     let size = bytes.len();

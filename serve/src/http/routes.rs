@@ -1,11 +1,12 @@
 //! Which page answers which address.
 
 use super::app::App;
-use super::{infer, pages, plain};
+use super::{body, infer, pages, plain};
 use crate::error::RequestError;
 use crate::limits::RETRY_AFTER;
 use axum::Router;
-use axum::http::{StatusCode, Uri, header};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
@@ -58,8 +59,23 @@ pub fn json(value: &Value) -> Response {
 pub fn failed(error: &RequestError) -> Response {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = (status, json(&json!({"error": error.to_string()}))).into_response();
+    if matches!(error, RequestError::TooLarge { .. } | RequestError::TooSlow { .. }) {
+        // A part of the body may be unread.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if matches!(error, RequestError::Busy(_)) {
-        response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static(RETRY_AFTER));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+    }
+    response
+}
+
+/// The answer to a request that is refused before its body is read. A body that nobody reads ends the connection, which
+/// a client must know: it would lose its next request.
+pub async fn refused(app: &App, error: &RequestError, headers: &HeaderMap, rest: Body) -> Response {
+    let is_read = body::forget(headers, rest, app.limits.body_bytes).await;
+    let mut response = failed(error);
+    if !is_read {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -110,7 +110,7 @@ impl TableRows {
         let header: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
         let (mut columns, roles) = choice.resolve(name, &header, !*unlabelled, is_number)?;
         columns.scale.clone_from(scale);
-        fields.check(name, &columns.features())?;
+        fields.check(name, || columns.features())?;
         let scaling = columns.scaling(&header);
         let scaling = scaling.map_err(|what| ReadError::Columns { file: name.to_owned(), what })?;
         let mut features = 0;

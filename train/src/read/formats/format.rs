@@ -73,8 +73,7 @@ impl LineReader {
             Format::Libsvm | Format::Auto => Ok(Some(LineReader::Libsvm(lines))),
             Format::Libffm => Ok(Some(LineReader::Libffm(Libffm::new(lines, fields)))),
             Format::Criteo => {
-                let columns: Vec<String> = criteo::columns().collect();
-                data.fields.check(source.file(), &columns)?;
+                data.fields.check(source.file(), || criteo::columns().collect())?;
                 Ok(Some(LineReader::Criteo(Criteo::new(intercept, unlabelled, data.counts, fields))))
             }
             Format::Vw => Ok(Some(LineReader::Vw(Vw::new(intercept, unlabelled, labels, fields)))),
@@ -90,7 +89,7 @@ impl LineReader {
                 columns.scale.clone_from(&data.scale);
                 match columns.others {
                     true => data.fields.check_others(source.file(), &columns)?,
-                    false => data.fields.check(source.file(), &columns.features())?,
+                    false => data.fields.check(source.file(), || columns.features())?,
                 }
                 Ok(Some(LineReader::Json(Box::new(json), columns)))
             }
@@ -353,7 +352,7 @@ fn csv_kind(source: &mut Source, data: &Data, delimiter: u8) -> Result<LineReade
         source.take(next, lines);
     }
     let scaling = columns.scaling(&header).map_err(wrong)?;
-    data.fields.check(&file, &columns.features())?;
+    data.fields.check(&file, || columns.features())?;
     let features = names_of_features(&header, &roles).map(|name| FieldId::of(name.as_bytes())).collect();
     let records = Records {
         delimiter,

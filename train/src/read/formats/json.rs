@@ -83,7 +83,9 @@ impl Json {
     ) -> Result<(Json, Columns), String> {
         let Lines { intercept, unlabelled, labels } = lines;
         let label = choice.label.clone().unwrap_or_else(|| "label".into());
-        let (mut listed, mut fields) = (HashMap::new(), Vec::new());
+        let count =
+            choice.categorical.len() + choice.numeric.len() + choice.both.len() + choice.ignored.len() + 2;
+        let (mut listed, mut fields) = (HashMap::with_capacity(count), Vec::with_capacity(count));
         let numeric = choice.numeric.iter().map(|name| (name, Role::numeric(name)));
         let both = choice.both.iter().map(|name| (name, Role::both(name)));
         let categorical =

@@ -1,8 +1,9 @@
 //! Finds whether an example has a key twice. Hashed keys have no order that would show it.
 
 /// A hash table with the number of the last example at each place. If a key's place has the number of the current
-/// example, the key may repeat, and the earlier keys are searched.
-#[derive(Clone, Debug)]
+/// example, the key may repeat, and the earlier keys are searched. The table is made after some examples: a request for
+/// predictions has few.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RepeatedKeys {
     last_examples: Vec<u32>,
     current: u32,
@@ -12,12 +13,9 @@ pub(crate) struct RepeatedKeys {
 const PLACES_LOG2: u32 = 12;
 /// Examples with more keys are not searched. They count as repeating, and de-duplication checks them.
 const KEYS_MAX: usize = 512;
-
-impl Default for RepeatedKeys {
-    fn default() -> RepeatedKeys {
-        RepeatedKeys { last_examples: vec![0; 1 << PLACES_LOG2], current: 0 }
-    }
-}
+/// So many examples with at most so many keys are searched without the table.
+const EXAMPLES_SEARCHED: u32 = 16;
+const KEYS_SEARCHED: usize = 64;
 
 impl RepeatedKeys {
     /// Whether one of the keys may repeat. False is certain.
@@ -25,6 +23,13 @@ impl RepeatedKeys {
     pub fn any(&mut self, keys: &[u64]) -> bool {
         if keys.len() > KEYS_MAX {
             return true;
+        }
+        if self.last_examples.is_empty() {
+            if self.current < EXAMPLES_SEARCHED && keys.len() <= KEYS_SEARCHED {
+                self.current += 1;
+                return keys.iter().enumerate().any(|(i, key)| keys[..i].contains(key));
+            }
+            self.last_examples = vec![0; 1 << PLACES_LOG2];
         }
         self.current = self.current.wrapping_add(1);
         if self.current == 0 {
@@ -53,11 +58,13 @@ mod tests {
     proptest! {
         #[test]
         fn as_a_set_says(examples in prop::collection::vec(
-            prop_oneof![prop::collection::vec(any::<u64>(), 0..60), prop::collection::vec(0u64..500, 0..600)], 1..20)) {
-            let mut repeats = RepeatedKeys { current: u32::MAX - 5, ..RepeatedKeys::default() };
-            for keys in examples {
-                let once = keys.iter().collect::<HashSet<_>>().len() == keys.len();
-                prop_assert_eq!(repeats.any(&keys), !once || keys.len() > KEYS_MAX);
+            prop_oneof![prop::collection::vec(any::<u64>(), 0..60), prop::collection::vec(0u64..500, 0..600)], 1..40)) {
+            let wraps = RepeatedKeys { current: u32::MAX - 5, ..RepeatedKeys::default() };
+            for mut repeats in [RepeatedKeys::default(), wraps] {
+                for keys in &examples {
+                    let once = keys.iter().collect::<HashSet<_>>().len() == keys.len();
+                    prop_assert_eq!(repeats.any(keys), !once || keys.len() > KEYS_MAX);
+                }
             }
         }
     }
