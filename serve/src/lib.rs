@@ -6,6 +6,7 @@
 
 mod config;
 mod counters;
+mod depth;
 mod error;
 #[cfg(feature = "grpc")]
 mod grpc;

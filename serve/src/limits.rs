@@ -46,8 +46,11 @@ pub const HEAD_TIME: Duration = Duration::from_secs(30);
 #[cfg(feature = "grpc")]
 pub const STREAMS_MAX: u32 = 100;
 
-/// The most bytes of explanations, in bodies of the largest size.
-pub const EXPLANATION_BODIES: usize = 8;
+/// The most bytes of an answer, in bodies of the largest size.
+pub const ANSWER_BODIES: usize = 8;
+
+/// How deep lists and objects may be inside each other.
+pub const DEPTH_MAX: usize = 128;
 
 /// How long a TLS handshake may take.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(5);

@@ -88,6 +88,18 @@ fn lines_and_keys_answer_what_predict_prints() {
     }
 }
 
+/// An answer never has fewer examples than were asked.
+#[test]
+fn lines_that_are_no_examples_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, _) = trained(folder.path(), "a.svm", &"1 1:1\n0 2:1\n".repeat(50), "");
+    let served = served(&format!("--model {model}"));
+    let line =
+        json!([{"name": "line", "shape": [3], "datatype": "BYTES", "data": ["1 1:1", "# none", "0 2:1"]}]);
+    let answer = infer(&served, &json!({"inputs": line}));
+    assert!(answer.status == 400 && answer.error().contains("3 examples are asked, and 2"), "{answer:?}");
+}
+
 #[test]
 fn pages_say_what_the_protocol_wants() {
     let folder = tempfile::tempdir().unwrap();

@@ -157,6 +157,36 @@ fn an_answer_that_nobody_reads_is_given_up() {
     assert!(answer.len() < length.unwrap().parse().unwrap(), "{} bytes", answer.len());
 }
 
+/// Small requests that would take much: each is refused, and the process goes on.
+#[test]
+fn small_requests_do_not_take_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, _) = trained(folder.path(), "a.csv", &table(100, 25), "");
+    let served = served(&format!("--model {model}"));
+    let deep = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
+    let infer = "/v2/models/default/infer";
+    let shaped = |n: u64| {
+        format!(
+            "{{\"inputs\":[{{\"name\":\"ids\",\"shape\":[{n},0],\"datatype\":\"INT64\",\"data\":[]}},{{\"name\":\
+             \"values\",\"shape\":[{n},0],\"datatype\":\"FP32\",\"data\":[]}}]}}"
+        )
+    };
+    for (path, body) in [
+        ("/v1/predict", deep("[", "]")),
+        ("/v1/predict", format!("[{{\"age\":{}}}]", deep("[", "]"))),
+        ("/v1/predict", format!("{{\"age\":{}}}", deep("{\"a\":", "}"))),
+        (infer, format!("{{\"x\":{},\"inputs\":[]}}", deep("[", "]"))),
+        (infer, format!("{{\"inputs\":{}}}", deep("[", "]"))),
+        (infer, shaped(1 << 36)),
+        (infer, shaped(1 << 62)),
+        (infer, shaped(1 << 20)),
+    ] {
+        let answer = post(&served, path, body.as_bytes());
+        assert_eq!(answer.status, 400, "{path} {:?}", answer.error());
+        assert_eq!(post(&served, "/v1/predict", b"{}").status, 200, "{path}");
+    }
+}
+
 /// Bytes that are no requests change nothing.
 #[test]
 fn garbage_is_closed() {

@@ -78,6 +78,47 @@ fn missing_columns_are_explained_by_their_names() {
     assert_eq!(names, ["age", "city=", "intercept", "plan="], "{answer}");
 }
 
+/// Labels are not read, whatever they are. Neither are the bytes before a text that some programs write.
+#[test]
+fn labels_and_marks_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) = trained(folder.path(), "a.csv", &table(200, 5), "--model fm");
+    let (served, expected) = (served(&format!("--model {model}")), predicted(&model, &data));
+    for label in ["", "maybe", "7"] {
+        let line = |line: &str| match line.split_once(',') {
+            Some((name @ "label", rest)) => format!("{name},{rest}\n"),
+            Some((_, rest)) => format!("{label},{rest}\n"),
+            None => String::new(),
+        };
+        let body: String = table(200, 5).lines().map(line).collect();
+        assert_eq!(post(&served, "/v1/predict", body.as_bytes()).text(), expected, "{label:?}");
+        let mut row = objects(&table(200, 5))[0].clone();
+        row["label"] = label.into();
+        let body = format!("\u{feff}{row}");
+        let answer = post(&served, "/v1/predict", body.as_bytes());
+        assert_eq!(Some(&*answer.text()), expected.split_inclusive('\n').next(), "{label:?}");
+    }
+    let body = table(200, 5).replace(',', ";");
+    assert_eq!(post(&served, "/v1/predict?delimiter=%3B", body.as_bytes()).text(), expected);
+}
+
+/// Lines of vw's JSON, as JSON and as text.
+#[test]
+fn lines_of_vw_json_are_read_as_text_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |i: i32| {
+        format!("{{\"_label\": {}, \"a\": {{\"x{}\": 1, \"y\": {}}}}}\n", 2 * (i % 2) - 1, i % 9, i % 4)
+    };
+    let lines: String = (0..300).map(line).collect();
+    let (model, data) = trained(folder.path(), "a.json", &lines, "--format vw-json");
+    let (served, expected) = (served(&format!("--model {model}")), predicted(&model, &data));
+    for kind in ["text/plain", "application/json"] {
+        let head = format!("POST /v1/predict HTTP/1.1\r\nContent-Type: {kind}");
+        let answer = crate::client::ask(&served, &head, lines.as_bytes());
+        assert_eq!((answer.status, answer.text()), (200, expected.clone()), "{kind}");
+    }
+}
+
 /// A wrong request is answered with what is wrong, and nothing else happens.
 #[test]
 fn wrong_requests_say_what_is_wrong() {
@@ -95,6 +136,7 @@ fn wrong_requests_say_what_is_wrong() {
         ("/v1/predict?model=svm", "{\"a\": 1}", 400, "trained on libsvm, which has no columns"),
         ("/v1/predict?model=svm", "1 1:x\n", 400, "1:x"),
         ("/v1/predict?explian=true", "{}", 400, "explain=true"),
+        ("/v1/predict", "[{\"age\": 1}] x", 400, "no JSON"),
         ("/v1/nothing", "{}", 404, "/v1/predict"),
     ];
     for (path, body, status, part) in cases {

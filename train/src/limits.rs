@@ -153,6 +153,9 @@ pub const LBFGS_LOOK_MAX: Duration = Duration::from_millis(2);
 pub const LBFGS_WAIT_LOGGED: Duration = Duration::from_secs(5);
 /// Examples of a block when scoring.
 pub const SCORE_BATCH: usize = 4096;
+
+/// The same of a text in memory, which is scored with little memory and can be ended soon.
+pub const TEXT_BATCH: usize = 64;
 /// Factors of a feature, in factorization machines and matrix factorization.
 pub const FACTORS_MAX: u32 = 512;
 /// Most factors of a feature for all fields together, and most inputs of a layer. A row has one more weight.

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 /// `gannet serve`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Serving")]
+#[command(group(clap::ArgGroup::new("models").args(["model", "checkpoint"]).required(true).multiple(true)))]
 pub struct ServeArgs {
     /// The address for HTTP requests. Port 0 chooses a port, which is printed.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     pub listen: String,
     /// The folder that `train --out` wrote, and the name of the model in addresses (default: --name). A new model in
     /// the folder takes the place of the former one. Give the flag again for more models.
-    #[arg(long, value_name = "[NAME=]DIR", required_unless_present = "checkpoint", value_parser = model)]
+    #[arg(long, value_name = "[NAME=]DIR", value_parser = model)]
     pub model: Vec<NamedFolder>,
     /// Serve the model of a job's newest checkpoint, or of number N: what `train --checkpoint` names. A newer
     /// checkpoint takes the place of the former one. Give the flag again for more models.

@@ -5,24 +5,28 @@ use crate::failure::{Failure, SYSTEM};
 use crate::flags::serve::{NamedFolder, ServeArgs};
 use crate::metrics::Metrics;
 use crate::model::saves;
+use crate::server::raise_descriptors;
 use crate::{security, signals};
 use gannet_serve::{Catalog, Counters, Limits, ModelOrigin, ModelSource, ServeConfig, TrafficShare, serve};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The most bytes that --request-bytes allows.
+const BODY_BYTES_MAX: u64 = 1 << 30;
+
 /// The most bytes of the bodies of all requests, in bodies of the largest size.
 const BODIES: usize = 32;
 
 fn limits(args: &ServeArgs) -> Limits {
     let defaults = Limits::default();
-    let body_bytes = args.request_bytes.as_u64() as usize;
+    let body_bytes = args.request_bytes.as_u64().min(BODY_BYTES_MAX) as usize;
     Limits {
         threads: args.threads.map_or(defaults.threads, |threads| threads as usize),
         connections: args.connections as usize,
         requests: args.requests as usize,
         body_bytes,
-        bodies_bytes: defaults.bodies_bytes.max(BODIES * body_bytes),
+        bodies_bytes: defaults.bodies_bytes.max(BODIES.saturating_mul(body_bytes)),
         time: Duration::from_secs_f64(args.request_time),
     }
 }
@@ -49,6 +53,7 @@ fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
 pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let (tls, token) = security::of_http(("--listen", &args.listen), &args.security, &args.tls_server)?;
     let stop = signals::stop_flag()?;
+    raise_descriptors();
     let models = sources(args)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });

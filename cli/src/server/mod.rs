@@ -64,7 +64,7 @@ pub fn schedule(args: &SchedulerArgs) -> Result<(), Failure> {
 
 /// Raises the limit of descriptors as far as the system allows: each session and each shard needs one. Beyond the
 /// limit, sessions and shards are refused with an error.
-fn raise_descriptors() {
+pub fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -7,6 +7,7 @@ use super::held_body::holding;
 use super::routes::{failed, json, refused};
 use crate::error::RequestError;
 use crate::inference::{InferRequest, answer, data_of, metadata};
+use crate::limits::ANSWER_BODIES;
 use crate::models::Chosen;
 use crate::scores::{Deadline, Scores, score};
 use axum::body::Body;
@@ -53,9 +54,13 @@ fn find(app: &App, path: &[String]) -> Result<Chosen, RequestError> {
 }
 
 /// `GET v2/models/NAME[/versions/VERSION]/ready`.
-pub async fn model_ready(State(app): State<Arc<App>>, Path(path): ModelPath) -> Response {
+pub async fn model_ready(State(app): State<Arc<App>>, Path(path): ModelPath, headers: HeaderMap) -> Response {
     match find(&app, &path) {
         Ok(Chosen { slot, .. }) => json(&json!({"name": slot.name, "ready": true})),
+        // The names of models are not for everybody.
+        Err(_) if app.check_token(&headers).is_err() => {
+            failed(&RequestError::NotFound("there is no such model".to_owned()))
+        }
         Err(error) => failed(&error),
     }
 }
@@ -107,7 +112,15 @@ pub fn scored(
     deadline: Deadline,
 ) -> Result<(Chosen, Scores), RequestError> {
     let chosen = app.catalog.choose(Some(name), version, request.id.as_deref())?;
-    let scores = score(&chosen.model, &data_of(&chosen.model, &request.inputs)?, deadline)?;
+    let (data, examples) = data_of(&chosen.model, &request.inputs)?;
+    let most = ANSWER_BODIES * app.limits.body_bytes;
+    let scores = score(&chosen.model, &data, (most, deadline))?;
+    if scores.forecasts.len() != examples {
+        return Err(RequestError::Bad(format!(
+            "{examples} examples are asked, and {} were read: an empty line or a comment is none",
+            scores.forecasts.len()
+        )));
+    }
     app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
     Ok((chosen, scores))
 }

@@ -6,14 +6,16 @@ use super::app::App;
 use super::body;
 use super::held_body::holding;
 use super::routes::{failed, refused};
+use crate::depth::check_depth;
 use crate::error::RequestError;
-use crate::limits::EXPLANATION_BODIES;
+use crate::limits::ANSWER_BODIES;
 use crate::models::{Chosen, TextForm};
 use crate::scores::{Deadline, explained_lines, score};
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use gannet::train::CsvForm;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,6 +35,8 @@ pub struct Asked {
     /// Whether contributions are wanted.
     #[serde(default)]
     explain: bool,
+    /// What separates the fields of CSV, as `--delimiter` says it.
+    delimiter: Option<String>,
 }
 
 /// Answers a request.
@@ -47,7 +51,9 @@ pub async fn predict(
         Ok(Query(asked)) => app.admit(&headers).map(|place| (asked, place)),
         Err(error) => {
             let what = error.body_text();
-            Err(RequestError::Bad(format!("{what}: the address may have model=, version= and explain=true")))
+            Err(RequestError::Bad(format!(
+                "{what}: the address may have model=, version=, delimiter= and explain=true"
+            )))
         }
     };
     let response = match admitted {
@@ -75,15 +81,19 @@ async fn answered(
     let id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
     let Chosen { slot, model } = app.catalog.choose(asked.model.as_deref(), asked.version.as_deref(), id)?;
     let is_json = is_json(headers, &bytes);
+    let delimiter = asked.delimiter.as_deref().map(CsvForm::parse_delimiter).transpose();
+    let delimiter = delimiter.map_err(|what| RequestError::Bad(format!("delimiter: {what}")))?;
+    let most = ANSWER_BODIES * app.limits.body_bytes;
     let work = || {
-        let data = match is_json {
+        let mut data = match is_json {
             true => model.data(TextForm::Json, objects(bytes)?)?,
             false => model.data(TextForm::Own, bytes)?,
         };
+        data.csv.delimiter = delimiter;
         if asked.explain {
-            return explained_lines(&model, &data, (EXPLANATION_BODIES * app.limits.body_bytes, deadline));
+            return explained_lines(&model, &data, (most, deadline));
         }
-        let scores = score(&model, &data, deadline)?;
+        let scores = score(&model, &data, (most, deadline))?;
         app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
         Ok(scores.lines())
     };
@@ -97,6 +107,14 @@ async fn answered(
     Ok(holding((headers, text).into_response(), place))
 }
 
+/// The mark that some programs write before a text in UTF-8.
+const MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// A body without that mark and without white space at its ends.
+fn trimmed(body: &[u8]) -> &[u8] {
+    body.strip_prefix(MARK).unwrap_or(body).trim_ascii()
+}
+
 /// Whether a body is JSON: its type says so, or it begins like JSON, which no line of another format does.
 fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -104,34 +122,36 @@ fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
         "text/plain" | "text/csv" => false,
         kind if kind.ends_with("json") => true,
         // curl sends a type of forms unless it is told another.
-        _ => matches!(body.trim_ascii_start().first(), Some(b'{' | b'[')),
+        _ => matches!(trimmed(body).first(), Some(b'{' | b'[')),
     }
 }
 
 /// Objects as lines. A list of objects, or one object over several lines, becomes a line for each object.
 fn objects(body: Vec<u8>) -> Result<Vec<u8>, RequestError> {
-    let text = body.trim_ascii();
+    let text = trimmed(&body);
     let is_list = text.starts_with(b"[");
-    // TextForm of objects stay as they are, so that the texts of their numbers do.
+    // Lines of objects stay as they are, so that the texts of their numbers do.
     if !is_list && text.split(|&byte| byte == b'\n').all(|line| is_whole(line.trim_ascii())) {
-        return Ok(body);
+        return Ok(text.to_vec());
     }
+    check_depth(text)?;
     let bad = |error: sonic_rs::Error| {
         let what = error.to_string();
         RequestError::Bad(format!("the body is no JSON: {}", what.lines().next().unwrap_or_default()))
     };
-    let mut lines = Vec::with_capacity(body.len());
+    let mut lines = Vec::with_capacity(text.len());
     let mut put = |object: &str| {
         lines.extend(object.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
         lines.push(b'\n');
     };
+    let whole = sonic_rs::from_slice::<sonic_rs::LazyValue<'_>>(text).map_err(bad)?;
     match is_list {
         true => {
-            for object in sonic_rs::to_array_iter(text) {
+            for object in sonic_rs::to_array_iter(whole.as_raw_str()) {
                 put(object.map_err(bad)?.as_raw_str());
             }
         }
-        false => put(sonic_rs::from_slice::<sonic_rs::LazyValue<'_>>(text).map_err(bad)?.as_raw_str()),
+        false => put(whole.as_raw_str()),
     }
     Ok(lines)
 }

@@ -5,7 +5,7 @@ use super::request::InferRequest;
 use crate::error::RequestError;
 use crate::scores::Scores;
 use gannet::train::models::Forecast;
-use serde_json::{Map, Value, json};
+use std::io::Write;
 
 /// The body of an answer.
 pub struct Answer {
@@ -49,41 +49,60 @@ pub fn answer(
     (model, version): (&str, &str),
     scores: &Scores,
 ) -> Result<Answer, RequestError> {
-    let (mut tensors, mut behind) = (Vec::new(), Vec::new());
-    for output in &wanted(request, scores)? {
-        let is_binary = request.outputs.get(&output.name).copied().unwrap_or(request.is_binary);
-        tensors.push(tensor(output, scores, is_binary.then_some(&mut behind)));
-    }
-    let mut object = Map::new();
-    object.insert("model_name".into(), json!(model));
-    object.insert("model_version".into(), json!(version));
+    let (mut body, mut behind) = (Vec::new(), Vec::new());
+    let text = |text: &str| serde_json::to_string(text).unwrap_or_default();
+    put(&mut body, format_args!("{{\"model_name\":{},\"model_version\":{}", text(model), text(version)));
     if let Some(id) = &request.id {
-        object.insert("id".into(), json!(id));
+        put(&mut body, format_args!(",\"id\":{}", text(id)));
     }
-    object.insert("outputs".into(), Value::Array(tensors));
-    let mut body = Value::Object(object).to_string().into_bytes();
+    body.extend_from_slice(b",\"outputs\":[");
+    for (at, output) in wanted(request, scores)?.iter().enumerate() {
+        let TensorMetadata { name, datatype, shape } = output;
+        let comma = if at == 0 { "" } else { "," };
+        put(
+            &mut body,
+            format_args!("{comma}{{\"name\":\"{name}\",\"datatype\":\"{datatype}\",\"shape\":{shape:?},"),
+        );
+        if request.outputs.get(name).copied().unwrap_or(request.is_binary) {
+            let mut bytes = bytes_of(output, scores);
+            put(&mut body, format_args!("\"parameters\":{{\"binary_data_size\":{}}}}}", bytes.len()));
+            behind.append(&mut bytes);
+            continue;
+        }
+        body.extend_from_slice(b"\"data\":[");
+        match *datatype {
+            "INT64" => list(&mut body, classes(scores), |body, class| put(body, format_args!("{class}"))),
+            _ => list(&mut body, scores.outputs.iter(), |body, x| put_float(body, *x)),
+        }
+        body.extend_from_slice(b"]}");
+    }
+    body.extend_from_slice(b"]}");
     let json_bytes = (!behind.is_empty()).then_some(body.len());
     body.append(&mut behind);
     Ok(Answer { body, json_bytes })
 }
 
-/// One output. `behind`: its elements go there.
-fn tensor(output: &TensorMetadata, scores: &Scores, behind: Option<&mut Vec<u8>>) -> Value {
-    let mut object = Map::new();
-    object.insert("name".into(), json!(output.name));
-    object.insert("datatype".into(), json!(output.datatype));
-    object.insert("shape".into(), json!(output.shape));
-    match behind {
-        None if output.datatype == "INT64" => object.insert("data".into(), classes(scores).collect()),
-        None => object.insert("data".into(), scores.outputs.iter().map(|x| json!(x)).collect()),
-        Some(behind) => {
-            let mut bytes = bytes_of(output, scores);
-            let size = bytes.len();
-            behind.append(&mut bytes);
-            object.insert("parameters".into(), json!({"binary_data_size": size}))
+fn put(body: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    // A write to memory does not fail.
+    let _ = body.write_fmt(text);
+}
+
+/// Appends elements with commas between them.
+fn list<T>(body: &mut Vec<u8>, elements: impl Iterator<Item = T>, mut each: impl FnMut(&mut Vec<u8>, T)) {
+    for (at, element) in elements.enumerate() {
+        if at > 0 {
+            body.push(b',');
         }
-    };
-    Value::Object(object)
+        each(body, element);
+    }
+}
+
+/// Appends the shortest text of a float. JSON has none for those that are not finite.
+fn put_float(body: &mut Vec<u8>, x: f32) {
+    match x.is_finite() {
+        true => body.extend_from_slice(zmij::Buffer::new().format(x).as_bytes()),
+        false => body.extend_from_slice(b"null"),
+    }
 }
 
 /// The likeliest class of each example.

@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// The name of the tensor of lines.
 pub const LINE: &str = "line";
 
-/// The data that the inputs of a request say.
+/// The data that the inputs of a request say, and how many examples it has.
 ///
 /// # Errors
 /// The model has other inputs, or an element cannot be what its input is.
-pub fn data_of(model: &ServedModel, inputs: &[Tensor]) -> Result<Data, RequestError> {
+pub fn data_of(model: &ServedModel, inputs: &[Tensor]) -> Result<(Data, usize), RequestError> {
     let find = |name: &str| inputs.iter().find(|tensor| tensor.name == name);
     let columns = model.saved.reading.columns.as_ref().filter(|_| model.saved.reading.format.has_columns());
     if let Some(twice) =
@@ -49,7 +49,11 @@ pub fn columns_of(columns: &Columns) -> impl Iterator<Item = &String> {
 }
 
 /// A tensor for each column.
-fn of_columns(model: &ServedModel, columns: &Columns, inputs: &[Tensor]) -> Result<Data, RequestError> {
+fn of_columns(
+    model: &ServedModel,
+    columns: &Columns,
+    inputs: &[Tensor],
+) -> Result<(Data, usize), RequestError> {
     let missing: Vec<&String> =
         columns_of(columns).filter(|name| !inputs.iter().any(|tensor| tensor.name == **name)).collect();
     if !missing.is_empty() {
@@ -94,7 +98,7 @@ fn of_columns(model: &ServedModel, columns: &Columns, inputs: &[Tensor]) -> Resu
         }
         text.extend_from_slice(if open == b'{' { b"{}\n" } else { b"}\n" });
     }
-    model.data(TextForm::Json, text)
+    Ok((model.data(TextForm::Json, text)?, examples.unwrap_or(0)))
 }
 
 fn of_element(name: &str, at: usize, what: &str) -> RequestError {
@@ -136,7 +140,7 @@ fn put_json(text: &mut Vec<u8>, datum: &Datum) -> Result<(), String> {
 }
 
 /// A line for each example.
-fn of_lines(model: &ServedModel, line: &Tensor) -> Result<Data, RequestError> {
+fn of_lines(model: &ServedModel, line: &Tensor) -> Result<(Data, usize), RequestError> {
     if line.column().is_none() {
         let shape = &line.shape;
         return Err(RequestError::Bad(format!("input {LINE:?} has the shape {shape:?}; it is [examples]")));
@@ -152,11 +156,11 @@ fn of_lines(model: &ServedModel, line: &Tensor) -> Result<Data, RequestError> {
         }
         let _ = writeln!(text, "{own}");
     }
-    model.data(TextForm::Own, text)
+    Ok((model.data(TextForm::Own, text)?, line.elements.len()))
 }
 
 /// Features by their keys.
-fn of_keys(model: &ServedModel, ids: &Tensor, inputs: &[Tensor]) -> Result<Data, RequestError> {
+fn of_keys(model: &ServedModel, ids: &Tensor, inputs: &[Tensor]) -> Result<(Data, usize), RequestError> {
     let ([examples, width] | [examples, width, 1]) = ids.shape[..] else {
         let shape = &ids.shape;
         return Err(RequestError::Bad(format!(
@@ -181,6 +185,14 @@ fn of_keys(model: &ServedModel, ids: &Tensor, inputs: &[Tensor]) -> Result<Data,
         ));
     }
     let (examples, width) = (examples as usize, width as usize);
+    if width == 0 {
+        return Err(RequestError::bad("input \"ids\" has no features: -1 stands for none"));
+    }
+    if model.saved.reading.columns.as_ref().is_some_and(|columns| columns.offset.is_some()) {
+        return Err(RequestError::bad(
+            "the model has a column of offsets, which ids do not say: send columns",
+        ));
+    }
     let (mut indptr, mut keys, mut floats, mut of_fields) = (vec![0], Vec::new(), Vec::new(), Vec::new());
     for example in 0..examples {
         for at in example * width..(example + 1) * width {
@@ -199,7 +211,7 @@ fn of_keys(model: &ServedModel, ids: &Tensor, inputs: &[Tensor]) -> Result<Data,
     let rows = CsrRows::new(indptr, keys, floats, vec![f32::NAN; examples], Vec::new())
         .and_then(|rows| if fields.is_some() { rows.of_columns(of_fields) } else { Ok(rows) });
     let rows = rows.map_err(RequestError::Bad)?.named("the request");
-    Ok(Data { source: Some(Arc::new(rows)), ..model.keys.clone() })
+    Ok((Data { source: Some(Arc::new(rows)), ..model.keys.clone() }, examples))
 }
 
 fn key_of(name: &str, at: usize, datum: &Datum) -> Result<u64, RequestError> {

@@ -3,6 +3,7 @@
 use super::binary;
 use super::datum::Elements;
 use super::tensor::Tensor;
+use crate::depth::check_depth;
 use crate::error::RequestError;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -73,6 +74,7 @@ impl InferRequest {
                 body.len()
             )));
         };
+        check_depth(json)?;
         let message: Message = sonic_rs::from_slice(json).map_err(|error| {
             // The first line: the others draw the place of the error.
             let what = error.to_string();

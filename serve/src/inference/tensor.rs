@@ -27,8 +27,10 @@ impl Tensor {
         shape: Vec<u64>,
         elements: Vec<Datum>,
     ) -> Result<Tensor, RequestError> {
+        let most = ELEMENTS_MAX as u64;
         let count = shape.iter().try_fold(1u64, |count, &dim| count.checked_mul(dim));
-        let count = count.filter(|&count| count <= ELEMENTS_MAX as u64).ok_or_else(|| {
+        let is_small = |count: &u64| *count <= most && shape.iter().all(|dim| *dim <= most);
+        let count = count.filter(is_small).ok_or_else(|| {
             RequestError::Bad(format!("input {name:?}: {shape:?} has more than {ELEMENTS_MAX} elements"))
         })?;
         if count != elements.len() as u64 {

@@ -40,9 +40,9 @@ impl Catalog {
         let settings = |what: String| Err(ServeError::Settings(what));
         let mut slots: Vec<Arc<Slot>> = Vec::new();
         for ModelSource { name, origin } in models {
-            if name.is_empty() || name.contains('/') {
+            if name.is_empty() || !name.bytes().all(|c| c.is_ascii_graphic() && !b"/%?#".contains(&c)) {
                 return settings(format!(
-                    "the name {name:?} is in addresses: it needs a character, and no `/`"
+                    "the name {name:?} is in addresses: it has letters, digits, and signs but `/`, `%`, `?` and `#`"
                 ));
             }
             if slots.iter().any(|slot| slot.name == *name) {

@@ -2,6 +2,7 @@
 
 use super::served::ServedModel;
 use gannet::storage::{CheckpointDir, CheckpointState};
+use gannet::table::mix;
 use gannet::train::saved::{JobCheckpoint, SavedModelError, load_job_model, load_model};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -39,8 +40,8 @@ impl fmt::Display for ModelOrigin {
 pub enum Mark {
     /// The manifest of a folder, which a save replaces last: its inode, bytes, and time.
     Manifest(u64, u64, (i64, i64)),
-    /// The number of the newest checkpoint.
-    Number(u64),
+    /// The number of the newest checkpoint, and the hash of its manifest: another job may begin again with the number.
+    Checkpoint(u64, u64),
 }
 
 impl ModelOrigin {
@@ -59,11 +60,17 @@ impl ModelOrigin {
                 let found = std::fs::metadata(folder.join("MANIFEST")).ok()?;
                 Some(Mark::Manifest(found.ino(), found.len(), (found.mtime(), found.mtime_nsec())))
             }
-            ModelOrigin::Checkpoints { number: Some(number), .. } => Some(Mark::Number(*number)),
-            ModelOrigin::Checkpoints { directory, number: None, .. } => {
+            ModelOrigin::Checkpoints { directory, number, .. } => {
                 let listed = directory.list().ok()?;
-                let valid = listed.iter().rev().find(|of| matches!(of.state, CheckpointState::Valid(_)))?;
-                Some(Mark::Number(valid.number))
+                let is_it = |of: u64| number.is_none_or(|number| of == number);
+                listed.iter().rev().find_map(|of| match &of.state {
+                    CheckpointState::Valid(manifest) if is_it(of.number) => {
+                        let hash =
+                            manifest.encode().iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte)));
+                        Some(Mark::Checkpoint(of.number, hash))
+                    }
+                    _ => None,
+                })
             }
         }
     }

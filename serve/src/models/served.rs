@@ -35,6 +35,10 @@ fn settings(saved: &SavedModel, format: Format) -> Result<Data, SavedModelError>
     let mut data = Data { format, ..Data::text("the request", Vec::new()) };
     data.intercept = saved.reading.intercept;
     saved.read_as(&mut data)?;
+    // Predictions need no labels. No column has this name; where any name is a column, the label's must be known.
+    if saved.reading.columns.as_ref().is_some_and(|columns| !columns.others) {
+        data.columns.label = Some(String::new());
+    }
     Ok(data)
 }
 
@@ -56,7 +60,6 @@ impl ServedModel {
         // Files of tables are no text: their rows travel as JSON.
         let own = match saved.reading.format {
             Format::Parquet | Format::Arrow => Format::Json,
-            Format::VwJson => Format::Vw,
             format => format,
         };
         let own = settings(&saved, own)?;

@@ -57,6 +57,5 @@ impl Slot {
             std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), model);
         // Outside the lock: this may free much memory.
         drop(former);
-        self.replaced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -76,8 +76,10 @@ fn look(slot: &Slot, seen: &mut Seen) {
             let former = slot.current().version.clone();
             if model.version != former {
                 tracing::info!(name, version = model.version, former, "a new model is served");
-                slot.replace(model);
+                slot.replaced.fetch_add(1, Relaxed);
             }
+            // One with the same content may be of a later save.
+            slot.replace(model);
         }
         Err(error) => {
             slot.refused.fetch_add(1, Relaxed);

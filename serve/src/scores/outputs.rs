@@ -7,6 +7,9 @@ use gannet::train::Data;
 use gannet::train::models::{Forecast, Objective};
 use std::fmt::Write;
 
+/// The most bytes of a number in an answer.
+const OUTPUT_BYTES: usize = 16;
+
 /// The predictions for some examples.
 pub struct Scores {
     /// What a model predicts.
@@ -31,8 +34,12 @@ impl Scores {
 /// Scores the examples of a request.
 ///
 /// # Errors
-/// An example is wrong, or the time is over.
-pub fn score(model: &ServedModel, data: &Data, deadline: Deadline) -> Result<Scores, RequestError> {
+/// An example is wrong, the answer has more bytes than `most`, or the time is over.
+pub fn score(
+    model: &ServedModel,
+    data: &Data,
+    (most, deadline): (usize, Deadline),
+) -> Result<Scores, RequestError> {
     let task = model.saved.task();
     let mut scores = Scores { task, forecasts: Vec::new(), outputs: Vec::new() };
     model.saved.outputs(data, |of_some| {
@@ -40,6 +47,12 @@ pub fn score(model: &ServedModel, data: &Data, deadline: Deadline) -> Result<Sco
         scores.outputs.extend_from_slice(of_some);
         let each = scores.outputs[from..].chunks_mut(task.outputs());
         scores.forecasts.extend(each.map(|outputs| Forecast::of(task, outputs)));
+        if scores.outputs.len() > most / OUTPUT_BYTES {
+            return Err(RequestError::Bad(format!(
+                "the answer has more than {} predictions: ask for fewer examples at once",
+                most / OUTPUT_BYTES
+            )));
+        }
         deadline.check()
     })?;
     Ok(scores)

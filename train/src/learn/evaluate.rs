@@ -5,7 +5,6 @@ use crate::backend::weights::Weights;
 use crate::batch::{Batch, Batcher};
 use crate::learn::metrics::{Metrics, Quality};
 use crate::learn::report::TrainError;
-use crate::limits::SCORE_BATCH;
 use crate::read::block::Block;
 use crate::read::data::{Data, Share};
 use crate::read::error::{BadLines, ReadError};
@@ -33,7 +32,7 @@ pub(crate) fn or_nothing<Q>(tested: Result<Option<Q>, TrainError>) -> Result<Opt
 }
 
 fn measure<B: Backend>(data: &Data, backend: &mut B) -> Result<Option<Quality>, TrainError> {
-    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL)?;
+    let mut reader = Reader::open(data, data.score_batch(), Share::ALL)?;
     let mut batcher = Batcher::new(backend.schema().shards, 0);
     let (mut batch, mut weights, mut metrics) = (Batch::default(), Vec::new(), Metrics::exact());
     while reader.next(&mut batch.block)? {
@@ -76,7 +75,7 @@ pub fn predict<E: From<TrainError>>(
     weights: &Weights,
     mut out: impl FnMut(&[f32]) -> Result<(), E>,
 ) -> Result<Predicted, E> {
-    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(TrainError::from)?;
+    let mut reader = Reader::open(data, data.score_batch(), Share::ALL).map_err(TrainError::from)?;
     let (mut block, mut margins, mut metrics, mut examples) =
         (Block::default(), Vec::new(), Metrics::exact(), 0);
     while reader.next(&mut block).map_err(TrainError::from)? {

@@ -8,7 +8,6 @@ use crate::batch::{Batch, Batcher};
 use crate::learn::evaluate::or_nothing;
 use crate::learn::measures::highest;
 use crate::learn::report::TrainError;
-use crate::limits::SCORE_BATCH;
 use crate::read::data::{Data, Share};
 use crate::read::error::BadLines;
 use crate::read::reader::Reader;
@@ -54,7 +53,7 @@ pub fn explain<T: WeightTables, E: From<TrainError>>(
 ) -> Result<BadLines, E> {
     let read = TrainError::from;
     let task = model.task();
-    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(read)?;
+    let mut reader = Reader::open(data, data.score_batch(), Share::ALL).map_err(read)?;
     let mut batcher = Batcher::new(model.sparse().shards, 0);
     let (mut batch, mut rows) = (Batch::default(), rows_to_score(model, tables).map_err(TrainError::from)?);
     let mut examples = 0;
@@ -149,7 +148,7 @@ pub fn outputs<T: WeightTables, E: From<TrainError>>(
 ) -> Result<(u64, Option<Measured>, BadLines), E> {
     let read = TrainError::from;
     let task = model.task();
-    let mut reader = Reader::open(data, SCORE_BATCH, Share::ALL).map_err(read)?;
+    let mut reader = Reader::open(data, data.score_batch(), Share::ALL).map_err(read)?;
     let mut batcher = Batcher::new(model.sparse().shards, 0);
     let (mut batch, mut measures) = (Batch::default(), Measures::new(task, true));
     let mut rows = rows_to_score(model, tables).map_err(TrainError::from)?;

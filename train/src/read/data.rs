@@ -1,5 +1,6 @@
 //! The data to read: files and their format, or a source of examples, and the share of the examples.
 
+use crate::limits::{SCORE_BATCH, TEXT_BATCH};
 use crate::read::block_source::BlockSource;
 use crate::read::bytes::data_file::{FileFacts, shown_name};
 use crate::read::bytes::stop_flag::StopFlag;
@@ -229,6 +230,11 @@ impl Data {
             [one] => shown_name(one).into(),
             [first, ..] => format!("{first} and {} more", self.files.len() - 1),
         }
+    }
+
+    /// How many examples are scored at once.
+    pub(crate) fn score_batch(&self) -> usize {
+        if self.text.is_some() { TEXT_BATCH } else { SCORE_BATCH }
     }
 
     /// Checks that every file can be read again from its beginning.

@@ -23,8 +23,9 @@ pub fn load_job_model(job: &JobCheckpoint) -> Result<SavedModel, SavedModelError
     let (manifest, folder) = (job.manifest(), job.folder());
     if ModelNotes::note(manifest, "format").is_none() {
         return Err(SavedModelError::Job(format!(
-            "{}: the checkpoint does not say how its job read its data: worker 0 of a training with --checkpoint says it, \
-             and `gannet checkpoint save` does not; name the model that the training saved with --out",
+            "{}: the checkpoint does not say how its job read its data: worker 0 of a training by gradients with \
+             --checkpoint says it; jobs of lbfgs and lda, data from a pipe, and `gannet checkpoint save` do not; name \
+             the model that the training saved with --out",
             folder.display()
         )));
     }
