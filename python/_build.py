@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 # In the repository this file is in a folder of the workspace, and in a source distribution beside its Cargo.toml.
 WORKSPACE = HERE if (HERE / "cli").is_dir() else HERE.parent
 # The crates that only the command needs.
-OF_THE_COMMAND = ("cli", "bench")
+OF_THE_COMMAND = ("cli", "serve", "bench")
 
 
 def add_command() -> None:

@@ -136,12 +136,16 @@ fn a_request_that_has_begun_is_answered_before_the_end() {
 #[test]
 fn an_answer_that_nobody_reads_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
-    let (model, _) = trained(folder.path(), "a.svm", &"1 1:1\n0 2:1\n".repeat(50), "");
-    let served = served(&format!("--model {model} --requests 1 --request-time 5"));
+    // Each example has 200 predictions, so the answer takes little time and is larger than the buffers between both.
+    let lines: String = (0..200).map(|class| format!("{class} 1:1\n")).collect();
+    let (model, _) = trained(folder.path(), "a.svm", &lines, "--model softmax --classes 200");
+    let served = served(&format!("--model {model} --requests 1 --request-time 10"));
     let mut stream = TcpStream::connect(&served.addr).unwrap();
-    let lines = "1 1:1\n".repeat(150_000);
-    let head = "POST /v1/predict?explain=true HTTP/1.1\r\nHost: x";
-    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{lines}", lines.len()).unwrap();
+    let lines = vec!["1 1:1"; 5000];
+    let input = serde_json::json!([{"name": "line", "shape": [5000], "datatype": "BYTES", "data": lines}]);
+    let body = serde_json::json!({"inputs": input}).to_string();
+    let head = "POST /v2/models/default/infer HTTP/1.1\r\nHost: x";
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let start = Instant::now();
     let mut refused = false;
     while !refused || post(&served, "/v1/predict", b"1 1:1\n").status != 200 {
@@ -149,7 +153,6 @@ fn an_answer_that_nobody_reads_is_given_up() {
         assert!(start.elapsed() < limit());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // The answer was larger than the buffers between both.
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer);
