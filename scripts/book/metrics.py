@@ -3,12 +3,13 @@
 import contextlib
 import re
 import subprocess
+import tempfile
 import time
 import urllib.request
 
 UNITS = {"seconds": "seconds", "bytes": "bytes", "rows": "rows"}
 # Labels with a value for each table, thread, and so on.
-OPEN = {"table", "thread", "version", "role", "steps", "le"}
+OPEN = {"table", "thread", "version", "role", "steps", "le", "model"}
 
 
 @contextlib.contextmanager
@@ -27,6 +28,18 @@ def running(gannet, *words):
         process.communicate()
 
 
+@contextlib.contextmanager
+def serving(gannet, model):
+    """The page of a process that serves this model, on the port of its predictions."""
+    command = [gannet, "serve", "--model", model, "--listen", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        yield process.stdout.readline().split()[-1] + "/metrics"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def page_with(address, wanted):
     """The page, once it has this metric."""
     for _ in range(1200):
@@ -39,7 +52,7 @@ def page_with(address, wanted):
 
 
 def pages(gannet, data):
-    """The pages of a server, of a worker, and of trainings in one process of both kinds of models."""
+    """The pages of a server, of a worker, of trainings in one process of both kinds of models, and of `serve`."""
     train = ["train", data, "--label", "label", "--epochs", 10000, "--json"]
     with contextlib.ExitStack() as all_of:
         server, of_server = all_of.enter_context(running(gannet, "server", "--listen", "127.0.0.1:0", "--threads", 1))
@@ -52,6 +65,9 @@ def pages(gannet, data):
         yield page_with(alone, "gannet_train_auc ")
         yield page_with(model, "gannet_train_loss ")
         yield page_with(of_server, "gannet_table_rows{")
+        folder = all_of.enter_context(tempfile.TemporaryDirectory())
+        subprocess.run([gannet, "train", data, "--out", f"{folder}/model"], check=True, capture_output=True)
+        yield page_with(all_of.enter_context(serving(gannet, f"{folder}/model")), "gannet_serve_connections ")
 
 
 def table(gannet, data):
@@ -66,7 +82,7 @@ def table(gannet, data):
                 values = found[name][2].setdefault(label, [])
                 if value not in values:
                     values.append(value)
-    out = ["# List of metrics", "", "What the processes of a job report; [Metrics and logs](metrics.md) says how.", ""]
+    out = ["# List of metrics", "", "What processes report; [Metrics and logs](metrics.md) says how.", ""]
     out += ["| metric | type | unit | meaning |", "|---|---|---|---|"]
     for name, (kind, words, labels) in sorted(found.items()):
         labels.pop("le", None)

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A model by the name that is in addresses, and where it comes from.
 #[derive(Clone)]
 pub struct ModelSource {
-    /// The name, which has no `/`.
+    /// The name: visible characters of ASCII, but none of `/%?#`.
     pub name: String,
     /// Where the model comes from.
     pub origin: ModelOrigin,

@@ -83,6 +83,31 @@ fn newer_checkpoints_take_the_place_of_older_ones() {
     }
 }
 
+/// Another job begins again with the number of a checkpoint that is served: its model takes the place.
+#[test]
+fn a_number_that_is_used_again_is_another_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = crate::harness::write(folder.path(), "a.csv", table(300, 44).as_bytes());
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    let job = |name: &str, flags: &str| {
+        let (saves, out) = (place(name), place(&format!("{name}.out")));
+        ok(&format!(
+            "launch --servers 1 --workers 1 -- train {data} --checkpoint {saves} --out {out} {flags}"
+        ));
+        (saves, out)
+    };
+    let ((one, _), (other, out)) = (job("one", ""), job("other", "--alpha 0.3"));
+    let served = served(&format!("--checkpoint {one}"));
+    let number = |version: String| version.split('-').next().unwrap().to_owned();
+    let first = version(&served);
+    std::fs::rename(&one, place("gone")).unwrap();
+    std::fs::rename(&other, &one).unwrap();
+    await_version(&served, |now| now != first);
+    assert_eq!(number(version(&served)), number(first));
+    let answer = post(&served, "/v1/predict", table(300, 44).as_bytes());
+    assert_eq!(answer.text(), predicted(&out, &data));
+}
+
 /// A job goes on from a checkpoint with the columns that the job had, though the new data alone would give others.
 #[test]
 fn a_warm_start_from_a_checkpoint_knows_the_columns() {

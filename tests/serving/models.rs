@@ -75,6 +75,29 @@ fn a_broken_model_leaves_the_former_one() {
     assert_eq!(post(&served, "/v1/predict", table(300, 9).as_bytes()).text(), predicted(&model, &data));
 }
 
+/// `--max-age`: the process is not ready while its model is old. A new save makes it ready, also one of the same bytes.
+#[test]
+fn an_old_model_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, data) = trained(folder.path(), "a.csv", &table(100, 13), "");
+    let served = served(&format!("--model {model} --max-age 3"));
+    let start = Instant::now();
+    let await_status = |path: &str, status: u16| {
+        while get(&served, path).status != status {
+            assert!(start.elapsed() < limit(), "{path} {status}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    for path in ["/readyz", "/v2/health/ready"] {
+        await_status(path, 503);
+        assert!(get(&served, path).text().contains("--max-age is 3 s"));
+        assert_eq!(get(&served, "/healthz").status, 200);
+        assert_eq!(post(&served, "/v1/predict", b"{}").status, 200);
+        ok(&format!("train {data} --out {model}"));
+        await_status(path, 200);
+    }
+}
+
 /// Two models by their names, and a share of the requests to the first one that the second one answers.
 #[test]
 fn a_share_of_requests_goes_to_another_model() {
@@ -119,6 +142,7 @@ fn wrong_flags_are_refused_before_anything_is_served() {
         (format!("--model {model} --name x/y"), "signs but `/`"),
         (format!("--model {model} --name x%y"), "signs but `/`"),
         (format!("--model {model} --max-age=-1"), "seconds above 0"),
+        (format!("--model {model} --request-bytes 5EiB"), "at most 1GiB"),
         (format!("--model {model} --listen 0.0.0.0:0"), "--token-file FILE and --tls-cert FILE"),
         (format!("--model {model} --listen nowhere"), "--listen nowhere"),
         (String::new(), "--model"),

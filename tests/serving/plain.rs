@@ -143,6 +143,7 @@ fn wrong_requests_say_what_is_wrong() {
         let answer = post(&served, path, body.as_bytes());
         let error = answer.error();
         assert!(answer.status == status && error.contains(part), "{path} {body}: {} {error}", answer.status);
+        assert!(!["--skip-bad-lines", "--positive"].iter().any(|flag| error.contains(flag)), "{error}");
     }
     assert_eq!(get(&served, "/v1/predict").status, 405);
     assert_eq!(post(&served, "/v1/predict", b"{}").status, 200);

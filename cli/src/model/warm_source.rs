@@ -5,8 +5,7 @@ use crate::checkpoint_place::directory_and_number;
 use crate::checkpoint_place::open_checkpoints;
 use crate::failure::Failure;
 use gannet::Schema;
-use gannet::storage::{Checkpoint, CheckpointDir, JobManifest};
-use gannet::table::mix;
+use gannet::storage::{Checkpoint, CheckpointDir};
 use gannet::train::saved::{JobCheckpoint, ModelNotes};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -81,10 +80,7 @@ impl WarmSource {
     pub fn name(&self) -> u64 {
         match self {
             WarmSource::Model(model) => model.digest(),
-            WarmSource::Job(job) => {
-                let bytes = job.chain().iter().flat_map(JobManifest::encode);
-                bytes.fold(0, |name, byte| mix(name ^ u64::from(byte)))
-            }
+            WarmSource::Job(job) => job.digest(),
         }
     }
 }

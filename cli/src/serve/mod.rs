@@ -18,17 +18,20 @@ const BODY_BYTES_MAX: u64 = 1 << 30;
 /// The most bytes of the bodies of all requests, in bodies of the largest size.
 const BODIES: usize = 32;
 
-fn limits(args: &ServeArgs) -> Limits {
+fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
     let defaults = Limits::default();
-    let body_bytes = args.request_bytes.as_u64().min(BODY_BYTES_MAX) as usize;
-    Limits {
+    if args.request_bytes.as_u64() > BODY_BYTES_MAX {
+        return Err(Failure::input("--request-bytes: at most 1GiB is possible"));
+    }
+    let body_bytes = args.request_bytes.as_u64() as usize;
+    Ok(Limits {
         threads: args.threads.map_or(defaults.threads, |threads| threads as usize),
         connections: args.connections as usize,
         requests: args.requests as usize,
         body_bytes,
-        bodies_bytes: defaults.bodies_bytes.max(BODIES.saturating_mul(body_bytes)),
+        bodies_bytes: defaults.bodies_bytes.max(BODIES * body_bytes),
         time: Duration::from_secs_f64(args.request_time),
-    }
+    })
 }
 
 /// Where the models come from: folders first.
@@ -54,6 +57,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let (tls, token) = security::of_http(("--listen", &args.listen), &args.security, &args.tls_server)?;
     let stop = signals::stop_flag()?;
     raise_descriptors();
+    let limits = limits(args)?;
     let models = sources(args)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
@@ -76,7 +80,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         token,
         tls,
         max_age: args.max_age.map(Duration::from_secs_f64),
-        limits: limits(args),
+        limits,
         metrics: metrics.page(),
     };
     let server = serve(config, catalog.clone(), counters)?;

@@ -55,19 +55,30 @@ fn status(error: &RequestError) -> Status {
 /// Answers a call of the service `inference.GRPCInferenceService`.
 pub async fn call(State(app): State<Arc<App>>, Path(method): Path<String>, request: Request) -> Response {
     let began = Instant::now();
-    let answered = answered(&app, &method, request).await;
+    // A message that cannot be decoded has no other code.
+    let mut code = 400;
+    let answered = answered(&app, &method, request, &mut code).await.map_err(|error| {
+        code = error.status();
+        status(&error).into_http()
+    });
     if method == "ModelInfer" {
-        let code = answered.as_ref().map_or_else(|error| error.status(), |_| 200);
         app.counters.answered(KIND, code, began.elapsed());
     }
-    answered.unwrap_or_else(|error| status(&error).into_http())
+    answered.unwrap_or_else(|response| response)
 }
 
-async fn answered(app: &App, method: &str, request: Request) -> Result<Response, RequestError> {
+/// `code`: that of a request for predictions, among those of HTTP.
+async fn answered(
+    app: &App,
+    method: &str,
+    request: Request,
+    code: &mut u16,
+) -> Result<Response, RequestError> {
     let is_health = matches!(method, "ServerLive" | "ServerReady" | "ModelReady");
     let (head, body) = request.into_parts();
+    let has_token = app.check_token(&head.headers);
     if !is_health {
-        app.check_token(&head.headers)?;
+        has_token.as_ref().map_err(|_| RequestError::Unauthorized)?;
     }
     let deadline = Deadline::after(app.limits.time);
     let mut place = app.admission.enter()?;
@@ -80,24 +91,19 @@ async fn answered(app: &App, method: &str, request: Request) -> Result<Response,
     let response = match method {
         "ServerLive" => unary(app, request, |Empty {}| Ok(Yes { yes: true })).await,
         "ServerReady" => unary(app, request, |Empty {}| Ok(Yes { yes: unready().is_none() })).await,
-        "ModelReady" => unary(app, request, |of: ModelName| find(app, &of).map(|_| Yes { yes: true })).await,
+        "ModelReady" => {
+            let is_ready = |of: ModelName| app.ready(&of.name, version(&of.version), has_token.is_ok());
+            unary(app, request, |of| is_ready(of).map(|_| Yes { yes: true })).await
+        }
         "ServerMetadata" => unary(app, request, |Empty {}| Ok(server())).await,
         "ModelMetadata" => unary(app, request, |of: ModelName| find(app, &of).map(|of| info(&of))).await,
         "ModelInfer" => {
-            let mut failed = None;
             let work = |of| {
                 let inferred = infer(app, of, deadline);
-                inferred.map_err(|error| {
-                    let same = RequestError::Bad(error.to_string());
-                    failed = Some(error);
-                    same
-                })
+                *code = inferred.as_ref().map_or_else(RequestError::status, |_| 200);
+                inferred
             };
-            let response = app.admission.compute_in(size, deadline, unary(app, request, work)).await?;
-            match failed {
-                Some(error) => return Err(error),
-                None => response,
-            }
+            app.admission.compute_in(size, deadline, unary(app, request, work)).await?
         }
         _ => return Err(RequestError::NotFound(format!("the service has no call {method}"))),
     };
@@ -111,16 +117,20 @@ where
     A: Message + Send + 'static,
     F: FnOnce(Q) -> Result<A, RequestError>,
 {
-    let codec = Grpc::new(ProstCodec::<A, Q>::default())
+    let mut codec = Grpc::new(ProstCodec::<A, Q>::default())
         .max_decoding_message_size(app.limits.body_bytes)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate);
-    let mut codec = codec;
     codec.unary(Call(Some(work)), request).await.map(Body::new)
 }
 
 fn find(app: &App, of: &ModelName) -> Result<Chosen, RequestError> {
-    app.catalog.find(&of.name, Some(&*of.version).filter(|version| !version.is_empty()))
+    app.catalog.find(&of.name, version(&of.version))
+}
+
+/// The version that a message names. Empty: none.
+fn version(named: &str) -> Option<&str> {
+    Some(named).filter(|version| !version.is_empty())
 }
 
 fn server() -> ServerMetadata {
@@ -166,8 +176,7 @@ fn infer(
         outputs: outputs.into_iter().map(|output| (output.name, true)).collect(),
         is_binary: true,
     };
-    let version = Some(&*model_version).filter(|version| !version.is_empty());
-    let (chosen, scores) = scored(app, &model_name, version, &request, deadline)?;
+    let (chosen, scores) = scored(app, &model_name, version(&model_version), &request, deadline)?;
     let wanted = wanted(&request, &scores)?;
     Ok(ModelInferResponse {
         model_name: chosen.slot.name.clone(),

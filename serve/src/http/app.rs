@@ -6,7 +6,7 @@ use crate::config::MetricsPage;
 use crate::counters::Counters;
 use crate::error::RequestError;
 use crate::limits::Limits;
-use crate::models::Catalog;
+use crate::models::{Catalog, Chosen};
 use axum::http::{HeaderMap, header};
 use gannet::security::Token;
 use std::sync::Arc;
@@ -39,6 +39,16 @@ impl App {
         self.check_token(headers)?;
         body::announced(headers, self.limits.body_bytes)?;
         self.admission.enter()
+    }
+
+    /// The model of a request whether it is ready. Who has no token learns no names of others.
+    ///
+    /// # Errors
+    /// There is no such model, or not this version of it.
+    pub fn ready(&self, name: &str, version: Option<&str>, has_token: bool) -> Result<Chosen, RequestError> {
+        let hidden = |_| RequestError::NotFound("there is no such model".to_owned());
+        let found = self.catalog.find(name, version);
+        if has_token { found } else { found.map_err(hidden) }
     }
 
     /// Checks the token of a request.

@@ -1,10 +1,10 @@
 //! The pages of the Open Inference Protocol: health, metadata, predictions.
 
-use super::admission::Admitted;
+use super::answers::{failed, json};
 use super::app::App;
 use super::body;
 use super::held_body::holding;
-use super::routes::{failed, json, refused};
+use super::received::{Received, receive};
 use crate::error::RequestError;
 use crate::inference::{InferRequest, answer, data_of, metadata};
 use crate::limits::ANSWER_BODIES;
@@ -55,12 +55,9 @@ fn find(app: &App, path: &[String]) -> Result<Chosen, RequestError> {
 
 /// `GET v2/models/NAME[/versions/VERSION]/ready`.
 pub async fn model_ready(State(app): State<Arc<App>>, Path(path): ModelPath, headers: HeaderMap) -> Response {
-    match find(&app, &path) {
+    let has_token = app.check_token(&headers).is_ok();
+    match app.ready(&path[0], path.get(1).map(String::as_str), has_token) {
         Ok(Chosen { slot, .. }) => json(&json!({"name": slot.name, "ready": true})),
-        // The names of models are not for everybody.
-        Err(_) if app.check_token(&headers).is_err() => {
-            failed(&RequestError::NotFound("there is no such model".to_owned()))
-        }
         Err(error) => failed(&error),
     }
 }
@@ -92,12 +89,12 @@ pub async fn infer(
     body: Body,
 ) -> Response {
     let began = Instant::now();
-    let response = match app.admit(&headers) {
-        Ok(place) => {
-            let answered = answered(&app, &path, &headers, body, place).await;
+    let response = match receive(&app, &headers, body).await {
+        Ok(received) => {
+            let answered = answered(&app, &path, &headers, received).await;
             answered.unwrap_or_else(|error| failed(&error))
         }
-        Err(error) => refused(&app, &error, &headers, body).await,
+        Err(response) => response,
     };
     app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
     response
@@ -129,16 +126,13 @@ async fn answered(
     app: &App,
     path: &[String],
     headers: &HeaderMap,
-    body: Body,
-    mut place: Admitted,
+    received: Received<'_>,
 ) -> Result<Response, RequestError> {
-    let deadline = Deadline::after(app.limits.time);
-    let _count = app.counters.begin();
-    let bytes = body::read(headers, body, &mut place, (app.limits.body_bytes, deadline)).await?;
+    let (bytes, deadline) = (&received.bytes, received.deadline);
     let json_bytes = body::number(headers, JSON_BYTES)?;
     let size = bytes.len();
     let work = || {
-        let request = InferRequest::read(&bytes, json_bytes)?;
+        let request = InferRequest::read(bytes, json_bytes)?;
         let (Chosen { slot, model }, scores) =
             scored(app, &path[0], path.get(1).map(String::as_str), &request, deadline)?;
         answer(&request, (&slot.name, &model.version), &scores)
@@ -154,5 +148,5 @@ async fn answered(
             (headers, answer.body).into_response()
         }
     };
-    Ok(holding(response, place))
+    Ok(holding(response, received.place))
 }

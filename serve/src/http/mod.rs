@@ -1,12 +1,14 @@
 //! Requests and answers over HTTP.
 
 mod admission;
+mod answers;
 mod app;
 mod body;
 mod held_body;
 mod infer;
 mod pages;
 mod plain;
+mod received;
 mod routes;
 mod server;
 mod write_limit;

@@ -1,7 +1,7 @@
 //! Pages for orchestrators and monitoring systems.
 
+use super::answers::failed;
 use super::app::App;
-use super::routes::failed;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};

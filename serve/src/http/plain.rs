@@ -1,16 +1,15 @@
 //! `POST /v1/predict`: predictions for people and scripts. A body of JSON objects or of lines in the training format, a
 //! score a line back.
 
-use super::admission::Admitted;
+use super::answers::failed;
 use super::app::App;
-use super::body;
 use super::held_body::holding;
-use super::routes::{failed, refused};
+use super::received::{Received, receive, refused};
 use crate::depth::check_depth;
 use crate::error::RequestError;
 use crate::limits::ANSWER_BODIES;
 use crate::models::{Chosen, TextForm};
-use crate::scores::{Deadline, explained_lines, score};
+use crate::scores::{explained_lines, score};
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, header};
@@ -47,21 +46,19 @@ pub async fn predict(
     body: Body,
 ) -> Response {
     let began = Instant::now();
-    let admitted = match asked {
-        Ok(Query(asked)) => app.admit(&headers).map(|place| (asked, place)),
+    let response = match asked {
+        Ok(Query(asked)) => match receive(&app, &headers, body).await {
+            Ok(received) => {
+                let answered = answered(&app, &asked, &headers, received).await;
+                answered.unwrap_or_else(|error| failed(&error))
+            }
+            Err(response) => response,
+        },
         Err(error) => {
             let what = error.body_text();
-            Err(RequestError::Bad(format!(
-                "{what}: the address may have model=, version=, delimiter= and explain=true"
-            )))
+            let what = format!("{what}: the address may have model=, version=, delimiter= and explain=true");
+            refused(&app, &RequestError::Bad(what), &headers, body).await
         }
-    };
-    let response = match admitted {
-        Ok((asked, place)) => {
-            let answered = answered(&app, &asked, &headers, body, place).await;
-            answered.unwrap_or_else(|error| failed(&error))
-        }
-        Err(error) => refused(&app, &error, &headers, body).await,
     };
     app.counters.answered(KIND, response.status().as_u16(), began.elapsed());
     response
@@ -71,12 +68,9 @@ async fn answered(
     app: &App,
     asked: &Asked,
     headers: &HeaderMap,
-    body: Body,
-    mut place: Admitted,
+    received: Received<'_>,
 ) -> Result<Response, RequestError> {
-    let deadline = Deadline::after(app.limits.time);
-    let _count = app.counters.begin();
-    let bytes = body::read(headers, body, &mut place, (app.limits.body_bytes, deadline)).await?;
+    let Received { bytes, deadline, place, count: _count } = received;
     let size = bytes.len();
     let id = headers.get("x-request-id").and_then(|id| id.to_str().ok());
     let Chosen { slot, model } = app.catalog.choose(asked.model.as_deref(), asked.version.as_deref(), id)?;

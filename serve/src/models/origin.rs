@@ -1,8 +1,7 @@
 //! Where a model comes from, and how to see that there is a new one.
 
 use super::served::ServedModel;
-use gannet::storage::{CheckpointDir, CheckpointState};
-use gannet::table::mix;
+use gannet::storage::CheckpointDir;
 use gannet::train::saved::{JobCheckpoint, SavedModelError, load_job_model, load_model};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +39,8 @@ impl fmt::Display for ModelOrigin {
 pub enum Mark {
     /// The manifest of a folder, which a save replaces last: its inode, bytes, and time.
     Manifest(u64, u64, (i64, i64)),
-    /// The number of the newest checkpoint, and the hash of its manifest: another job may begin again with the number.
-    Checkpoint(u64, u64),
+    /// What tells the newest checkpoint apart. Another job may begin again with its number.
+    Checkpoint(u64),
 }
 
 impl ModelOrigin {
@@ -61,16 +60,8 @@ impl ModelOrigin {
                 Some(Mark::Manifest(found.ino(), found.len(), (found.mtime(), found.mtime_nsec())))
             }
             ModelOrigin::Checkpoints { directory, number, .. } => {
-                let listed = directory.list().ok()?;
-                let is_it = |of: u64| number.is_none_or(|number| of == number);
-                listed.iter().rev().find_map(|of| match &of.state {
-                    CheckpointState::Valid(manifest) if is_it(of.number) => {
-                        let hash =
-                            manifest.encode().iter().fold(0, |hash, byte| mix(hash ^ u64::from(*byte)));
-                        Some(Mark::Checkpoint(of.number, hash))
-                    }
-                    _ => None,
-                })
+                let job = JobCheckpoint::open(directory.clone(), *number).ok()??;
+                Some(Mark::Checkpoint(job.digest()))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A checkpoint of a job, with the checkpoints that it needs.
 
-use gannet_core::{CheckpointDir, CheckpointDirError, JobManifest, Schema};
+use gannet_core::{CheckpointDir, CheckpointDirError, JobManifest, Schema, mix};
 use std::path::PathBuf;
 
 /// A checkpoint of a job.
@@ -32,9 +32,10 @@ impl JobCheckpoint {
         self.chain.last().expect("a chain has the checkpoint itself")
     }
 
-    /// The manifests of the checkpoint and of those that it needs, the oldest first.
-    pub fn chain(&self) -> &[JobManifest] {
-        &self.chain
+    /// Tells the checkpoint apart from any other. A copy has the digest of the original.
+    pub fn digest(&self) -> u64 {
+        let bytes = self.chain.iter().flat_map(JobManifest::encode);
+        bytes.fold(0, |digest, byte| mix(digest ^ u64::from(byte)))
     }
 
     /// Its folder, for messages.

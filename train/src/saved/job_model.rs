@@ -13,7 +13,7 @@ use crate::backend::tables::SavedTables;
 use crate::backend::weights::Weights;
 use crate::models::{Linear, Model};
 use crate::read::normalization::Normalize;
-use gannet_core::{CheckpointDirError, Schema, mix};
+use gannet_core::{CheckpointDirError, Schema};
 
 /// Reads the model of a checkpoint that a training with `--checkpoint` has saved.
 ///
@@ -66,8 +66,7 @@ pub fn load_job_model(job: &JobCheckpoint) -> Result<SavedModel, SavedModelError
     };
     let mut reading = reading(manifest, &folder)?;
     reading.normalize = normalize(job, &shape.model)?;
-    let digest =
-        job.chain().iter().flat_map(|of| of.encode()).fold(0, |sum, byte| mix(sum ^ u64::from(byte)));
+    let digest = job.digest();
     Ok(SavedModel { folder, shape, settings, weights, names: None, reading, rows, digest })
 }
 
