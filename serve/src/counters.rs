@@ -100,7 +100,7 @@ impl Counters {
         Lasting::begin(&self.connections)
     }
 
-    /// Counts an answer to a request of a [kind](KINDS).
+    /// Counts an answer to a request of a kind, an index of the names of the metrics.
     pub fn answered(&self, kind: usize, status: u16, took: Duration) {
         let at = STATUSES.iter().position(|(of, _)| *of == status).unwrap_or(1);
         self.answers[kind][at].fetch_add(1, Relaxed);
