@@ -99,8 +99,8 @@ pub mod table {
 /// ```
 pub mod server {
     pub use gannet_server::{
-        RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters, ServerError,
-        ServerStats, SessionLimits, check_held_tables, restore_folder,
+        MirrorServer, RestoreError, RestoreSource, Restored, Server, ServerConfig, ServerCounters,
+        ServerError, ServerStats, SessionLimits, check_held_tables, restore_folder,
     };
 }
 

@@ -21,7 +21,7 @@ pub use counters::Counters;
 pub use error::{RequestError, ServeError};
 pub use http::Serving;
 pub use limits::Limits;
-pub use models::{Catalog, FollowedServers, Following, ModelOrigin, NotesOfRun, ServedModel, Slot};
+pub use models::{Catalog, FollowedServers, Following, ModelOrigin, NotesOfRun, Relay, ServedModel, Slot};
 pub use scores::explanation;
 
 use crate::http::App;

@@ -68,7 +68,7 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 /// The longest time between two tries to follow servers that do not answer.
-pub const FOLLOW_RETRY_MAX: Duration = Duration::from_secs(2);
+pub const FOLLOW_RETRY_MAX: Duration = Duration::from_secs(4);
 
 /// How long changes wait for requests that still use the copy of the model into which they go.
 pub const COPY_WAIT: Duration = Duration::from_millis(100);

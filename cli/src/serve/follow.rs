@@ -1,12 +1,14 @@
 //! The models of `gannet serve` that follow servers.
 
-use crate::failure::{Failure, PEER, STOPPED};
+use crate::failure::{Failure, PEER, STOPPED, SYSTEM};
 use crate::flags::security::SecurityArgs;
 use crate::flags::serve::{NamedServers, ServeArgs};
 use crate::job::servers_of_job::ServersOfJob;
 use crate::runs::begin::split_notes;
+use crate::security;
+use gannet::server::{MirrorServer, ServerConfig};
 use gannet::storage::Follower;
-use gannet_serve::{FollowedServers, Following, ModelOrigin};
+use gannet_serve::{FollowedServers, Following, ModelOrigin, Relay};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,12 +22,31 @@ const START_TIME: Duration = Duration::from_secs(60);
 /// Between two tries at the start.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
+/// Starts the server that answers pulls, if one is wanted.
+pub fn mirror(args: &ServeArgs) -> Result<Option<Arc<MirrorServer>>, Failure> {
+    let Some(listen) = &args.pulls else { return Ok(None) };
+    if args.follow.len() > 1 {
+        return Err(Failure::input("--pulls: it has the rows of one job: give --follow once"));
+    }
+    let net = args.transport.transport.net(args.io);
+    let secured = security::of_server(net, ("--pulls", listen), &args.security, &args.tls_server)?;
+    let config = ServerConfig { token: secured.token, ..ServerConfig::new(listen) };
+    let server = MirrorServer::start(secured.net, config)
+        .map_err(|error| Failure::new(SYSTEM, format!("--pulls {listen}: {error}")))?;
+    Ok(Some(Arc::new(server)))
+}
+
 /// Begins to follow servers. It waits until they have the tables of a run.
-pub fn followed(args: &ServeArgs, of: &NamedServers, stop: &AtomicBool) -> Result<ModelOrigin, Failure> {
+pub fn followed(
+    args: &ServeArgs,
+    of: &NamedServers,
+    mirror: Option<&Arc<MirrorServer>>,
+    stop: &AtomicBool,
+) -> Result<ModelOrigin, Failure> {
     let (place, began) = (of.hosts.join(","), Instant::now());
     let mut told = false;
     loop {
-        let why = match begin(args, of, &place) {
+        let why = match begin(args, of, mirror, &place) {
             Ok(origin) => return Ok(origin),
             Err(failure) if failure.code == PEER => failure,
             Err(failure) => return Err(failure),
@@ -47,7 +68,12 @@ pub fn followed(args: &ServeArgs, of: &NamedServers, stop: &AtomicBool) -> Resul
     }
 }
 
-fn begin(args: &ServeArgs, of: &NamedServers, place: &str) -> Result<ModelOrigin, Failure> {
+fn begin(
+    args: &ServeArgs,
+    of: &NamedServers,
+    mirror: Option<&Arc<MirrorServer>>,
+    place: &str,
+) -> Result<ModelOrigin, Failure> {
     // The certificate may be that of HTTPS alone.
     let own = match args.tls_client.tls_ca {
         Some(_) => args.security.clone(),
@@ -69,6 +95,9 @@ fn begin(args: &ServeArgs, of: &NamedServers, place: &str) -> Result<ModelOrigin
         place: place.to_owned(),
         follower,
         notes: |notes| split_notes(notes).0,
+        relay: mirror
+            .cloned()
+            .map(|mirror| -> Relay { Box::new(move |cut, age| mirror.take_over(cut, age)) }),
     });
     following.prepare().map_err(|error| Failure::new(PEER, error.to_string()))?;
     Ok(ModelOrigin::Servers(Arc::new(Mutex::new(following))))

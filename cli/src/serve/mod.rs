@@ -9,6 +9,7 @@ use crate::metrics::Metrics;
 use crate::model::saves;
 use crate::server::raise_descriptors;
 use crate::{security, signals};
+use gannet::server::MirrorServer;
 use gannet_serve::{Catalog, Counters, Limits, ModelOrigin, ModelSource, ServeConfig, TrafficShare, serve};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -38,7 +39,11 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
 }
 
 /// Where the models come from: folders first, then checkpoints, then servers.
-fn sources(args: &ServeArgs, stop: &AtomicBool) -> Result<Vec<ModelSource>, Failure> {
+fn sources(
+    args: &ServeArgs,
+    mirror: Option<&Arc<MirrorServer>>,
+    stop: &AtomicBool,
+) -> Result<Vec<ModelSource>, Failure> {
     let named = |name: &Option<String>| name.clone().unwrap_or_else(|| args.name.clone());
     let name = |of: &NamedFolder| named(&of.name);
     let folder =
@@ -54,7 +59,7 @@ fn sources(args: &ServeArgs, stop: &AtomicBool) -> Result<Vec<ModelSource>, Fail
         });
     }
     for of in &args.follow {
-        all.push(ModelSource { name: named(&of.name), origin: follow::followed(args, of, stop)? });
+        all.push(ModelSource { name: named(&of.name), origin: follow::followed(args, of, mirror, stop)? });
     }
     Ok(all)
 }
@@ -65,7 +70,8 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     raise_descriptors();
     let limits = limits(args)?;
-    let models = sources(args, &stop)?;
+    let mirror = follow::mirror(args)?;
+    let models = sources(args, mirror.as_ref(), &stop)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
     let splits: Vec<TrafficShare> = splits.collect();
@@ -102,6 +108,9 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         );
     }
     say!("gannet serve listening on {scheme}://{}", server.addr());
+    if let Some(mirror) = &mirror {
+        say!("gannet serve answers pulls on {}", mirror.addr());
+    }
     signals::wait_for_signal(&stop)?;
     server.stop();
     say!("gannet serve stopped");

@@ -51,6 +51,9 @@ pub const CUT_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of a table's rows on one thread that wait for the writer because pushes changed them. Above, pushes wait.
 pub const CUT_SAVED_BYTES_MAX: usize = 8 << 20;
 
+/// How long a follower waits for the server that mirrors its rows.
+pub const MIRROR_TIME: Duration = Duration::from_secs(60);
+
 /// Followers that read a cut of a thread at once.
 pub const FOLLOWERS_MAX: usize = 8;
 

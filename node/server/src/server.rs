@@ -19,6 +19,7 @@ use crate::sessions::acceptor::{Acceptor, ThreadInbox};
 use crate::sessions::context::GreetedConnection;
 use crate::sessions::greeting::Greeter;
 use crate::steps::step_budget::StepBudget;
+use crate::tables::mirror::Mirror;
 use crate::thread::closing::run_thread;
 use crate::thread::event_loop::ShardThread;
 use crate::thread::settings::ThreadSettings;
@@ -116,9 +117,25 @@ impl Server {
         N::Listener: Send,
         N::Waker: Send + Sync,
     {
+        Server::start_as(net, config, None)
+    }
+
+    /// As [`start`](Self::start). With a `mirror` its thread has the rows of the cuts that come by it.
+    pub(crate) fn start_as<N>(
+        net: N,
+        config: ServerConfig,
+        mirror: Option<Arc<Mirror>>,
+    ) -> Result<Server, ServerError>
+    where
+        N: Net + Send,
+        N::Stream: Send,
+        N::Listener: Send,
+        N::Waker: Send + Sync,
+    {
         config.check()?;
         let (incarnation, counters) = (new_incarnation()?, ServerCounters::new(config.threads));
-        let opened = open_tables(&config, incarnation, &counters)?;
+        let mut opened = open_tables(&config, incarnation, &counters)?;
+        opened.threads.iter_mut().for_each(|tables| tables.mirror.clone_from(&mirror));
         let listener = net.listen(&config.listen)?;
         let (addr, health) = (listener.addr().to_owned(), ThreadHealth::new());
         let (threads, acceptor) = (Vec::new(), None);
@@ -129,6 +146,10 @@ impl Server {
         let standing = settings.standing.clone();
         let loading = PlaceLoader::of(&config, &opened).map(|loader| Loading { loader, on_thread: true });
         let (inboxes, queues) = server.start_threads(&net, settings, opened, &backups)?;
+        if let (Some(mirror), Some(inbox)) = (&mirror, inboxes.first()) {
+            let waker = inbox.waker.clone();
+            mirror.set_waker(move || waker.wake());
+        }
         let threads = inboxes.iter().map(|inbox| inbox.waker.clone()).collect();
         let (links, queues) = (&backups[..], &queues[..]);
         let parts = MembershipParts { incarnation, standing, threads, links, queues, loading };

@@ -14,6 +14,7 @@ use crate::steps::{step_files, unowned_step_files};
 use crate::tables::home::ThreadHome;
 use crate::tables::identities;
 use crate::tables::identities::{Identities, IdentityClaim, to_begin_anew};
+use crate::tables::mirror::Mirror;
 use crate::tables::regions::Regions;
 use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
@@ -58,6 +59,9 @@ fn close(open: &mut [&mut Shards]) -> Result<(), ServerError> {
     })
 }
 
+pub(crate) const FOLLOWS: &str =
+    "this is a follower, which has the rows of other servers and changes none: name those servers";
+
 pub(crate) const NO_TABLES: &str = "this is a scheduler, which has no tables: name the servers in --ps-hosts";
 
 /// What one thread of a server holds: its tables, and what each subject keeps beside them.
@@ -75,6 +79,8 @@ pub(crate) struct ServerTables {
     pub(crate) checkpoints: Checkpoints,
     /// What is told to backups, and kept for other servers.
     pub(crate) backups: Backups,
+    /// The cuts whose rows are here. `None`: this server owns its rows.
+    pub(crate) mirror: Option<Arc<Mirror>>,
     /// Makes memory readable for peers, if a transport can.
     pub(crate) registrar: Option<Arc<dyn Registrar>>,
     /// The coordinator that is asked here.
@@ -104,6 +110,7 @@ impl ServerTables {
             waits: StepWaits::default(),
             checkpoints: Checkpoints::default(),
             backups: Backups::default(),
+            mirror: None,
             registrar: None,
             coordinator: None,
             scheduler_only: false,
@@ -148,6 +155,9 @@ impl ServerTables {
                 );
                 return refuse(Refusal::Mismatch, text);
             }
+        } else if self.mirror.as_ref().is_some_and(|mirror| !mirror.makes_tables()) {
+            let text = format!("there is no table {:?} here: {FOLLOWS}", schema.name);
+            return refuse(Refusal::Mismatch, text);
         } else if self.all.lacks_room_for(1) {
             return refuse(Refusal::Limit, identities::too_many_tables());
         }

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant, SystemTime};
 /// Takes the notes about its model out of those of a run.
 pub type NotesOfRun = fn(&str) -> RunNotes;
 
+/// Takes a cut over that is this old, and hands it on to other readers.
+pub type Relay = Box<dyn FnMut(&Arc<FollowedCut>, Duration) -> Result<(), String> + Send>;
+
 /// Servers that are followed.
 pub struct FollowedServers {
     /// What messages call them.
@@ -26,6 +29,8 @@ pub struct FollowedServers {
     pub follower: Follower<Transports>,
     /// Reads the notes of the run.
     pub notes: NotesOfRun,
+    /// Hands each cut on. `None`: there are no other readers.
+    pub relay: Option<Relay>,
 }
 
 /// A model that follows servers.
@@ -46,9 +51,9 @@ struct Copies {
     /// It, as long as requests may use it.
     retired: Option<Arc<ServedModel>>,
     /// What it lacks of the one that answers.
-    missed: Vec<FollowedCut>,
+    missed: Vec<Arc<FollowedCut>>,
     /// What both lack.
-    new: Vec<FollowedCut>,
+    new: Vec<Arc<FollowedCut>>,
 }
 
 fn failed(place: &str, why: impl std::fmt::Display) -> SavedModelError {
@@ -74,8 +79,8 @@ impl Following {
         self.servers.follower.begin_anew();
         self.copies = None;
         let cut = self.cut()?;
-        self.first = Some(self.begin(cut)?);
-        Ok(())
+        self.first = Some(self.begin(&cut)?);
+        self.hand_on(&cut)
     }
 
     /// All rows, as a new model.
@@ -95,9 +100,10 @@ impl Following {
     /// A server cannot be reached, or the run has no model that scores any more. The model of before is served.
     pub fn next(&mut self, slot: &Slot) -> Result<u64, SavedModelError> {
         let cut = self.cut()?;
+        self.hand_on(&cut)?;
         if self.copies.is_none() || cut.is_full {
             let commands = cut.commands;
-            let model = self.begin(cut)?;
+            let model = self.begin(&cut)?;
             let former = slot.replace(model);
             tracing::info!(name = slot.name, former = former.version, "all rows were read anew");
             return Ok(commands);
@@ -111,23 +117,34 @@ impl Following {
         Ok(commands)
     }
 
+    /// Hands a cut on to other readers. If they do not get it, they get all rows with the next one.
+    fn hand_on(&mut self, cut: &Arc<FollowedCut>) -> Result<(), SavedModelError> {
+        let age = self.servers.follower.age(cut);
+        let Some(relay) = &mut self.servers.relay else { return Ok(()) };
+        relay(cut, age).map_err(|why| {
+            self.servers.follower.begin_anew();
+            self.copies = None;
+            failed(&self.servers.place, why)
+        })
+    }
+
     /// Cuts the tables, so that each batch is in all of them or in none.
-    fn cut(&mut self) -> Result<FollowedCut, SavedModelError> {
+    fn cut(&mut self) -> Result<Arc<FollowedCut>, SavedModelError> {
         let place = self.servers.place.clone();
         let error = |error| failed(&place, error);
         let cut = self.servers.follower.cut(&self.batch_tables).map_err(error)?;
         let tables = batch_tables(&cut, self.servers.notes);
         if tables == self.batch_tables {
-            return Ok(cut);
+            return Ok(Arc::new(cut));
         }
         // Only the cut says which tables these are.
         self.batch_tables = tables;
         self.servers.follower.begin_anew();
-        self.servers.follower.cut(&self.batch_tables).map_err(error)
+        self.servers.follower.cut(&self.batch_tables).map(Arc::new).map_err(error)
     }
 
     /// Makes both copies of a cut with all rows. Returns the one that is to answer.
-    fn begin(&mut self, cut: FollowedCut) -> Result<ServedModel, SavedModelError> {
+    fn begin(&mut self, cut: &Arc<FollowedCut>) -> Result<ServedModel, SavedModelError> {
         let place = &self.servers.place;
         let Some((run, notes)) = &cut.run else {
             return Err(failed(
@@ -149,13 +166,21 @@ impl Following {
         let (mut served, mut tables) = JobTables::of(&notes, &schemas, Path::new(place))?;
         let (mut idle, _) = JobTables::of(&notes, &schemas, Path::new(place))?;
         for copy in [&mut served, &mut idle] {
-            put(&mut tables, copy, &cut);
+            put(&mut tables, copy, cut);
             tables.settle(copy)?;
         }
-        let served = self.served(served, &cut)?;
+        let served = self.served(served, cut)?;
         let new = Vec::new();
         // The cut has nothing that the copy lacks: it only says the position.
-        let missed = vec![FollowedCut { rows: Vec::new(), ..cut }];
+        let position = FollowedCut {
+            tables: Vec::new(),
+            rows: Vec::new(),
+            cursors: Vec::new(),
+            run: None,
+            snapshot: None,
+            ..**cut
+        };
+        let missed = vec![Arc::new(position)];
         self.copies = Some(Copies { tables, idle: Some(idle), retired: None, missed, new });
         Ok(served)
     }
@@ -193,7 +218,7 @@ impl Following {
 impl Copies {
     /// The last cut that was read.
     fn last(&self) -> Option<&FollowedCut> {
-        self.new.last().or(self.missed.last())
+        self.new.last().or(self.missed.last()).map(|cut| &**cut)
     }
 
     /// Rows that wait to be put into the copy.

@@ -8,7 +8,7 @@ mod slot;
 mod watch;
 
 pub use catalog::{Catalog, Chosen};
-pub use follow::{FollowedServers, Following, NotesOfRun};
+pub use follow::{FollowedServers, Following, NotesOfRun, Relay};
 pub use origin::ModelOrigin;
 pub use served::{ServedModel, TextForm};
 pub use slot::Slot;

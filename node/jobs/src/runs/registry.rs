@@ -207,6 +207,17 @@ impl Registry {
         self.insert(bytes, now, |_| ())
     }
 
+    /// Knows the runs that other servers know. Their workers are not awaited here.
+    ///
+    /// # Errors
+    /// As [`restore`](Self::restore).
+    pub fn mirror(&mut self, bytes: &[u8], now: Duration) -> Result<(), String> {
+        self.insert(bytes, now, |run| {
+            run.members.clear();
+            run.unfenced.clear();
+        })
+    }
+
     fn insert(&mut self, bytes: &[u8], now: Duration, change: impl Fn(&mut RunRecord)) -> Result<(), String> {
         for (name, mut run) in RUNS_FILE.decode(bytes)? {
             RunId::check_name(&name)?;

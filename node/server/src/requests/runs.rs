@@ -2,7 +2,7 @@
 
 use crate::limits::{CLIENT_FORGOTTEN_ON_REQUEST_AFTER, STATUS_TABLES_MAX};
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer};
-use crate::server_tables::ServerTables;
+use crate::server_tables::{FOLLOWS, ServerTables};
 use crate::tables::table::ServerTable;
 use gannet_core::Shards;
 use gannet_jobs::runs::registry::Registry;
@@ -42,6 +42,11 @@ pub(crate) fn answer_run_request(
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
     };
+    let only_asks =
+        matches!(request.what, RunActionV1::List | RunActionV1::Look { .. } | RunActionV1::TablesV2);
+    if tables.mirror.is_some() && !only_asks {
+        return refuse(Refusal::Mismatch, FOLLOWS);
+    }
     // Space for the answer comes first: a decision must reach the worker.
     transmit.reserve(0).ok_or(Full)?;
     let report = report_of(&request);

@@ -2,12 +2,13 @@
 //! incarnations. Thread 0 tells its backups each of these states whole whenever it has changed, before the answer that
 //! depends on it leaves. A backup that takes place 0 goes on with them.
 
+use crate::peers::kinds::only_reads;
 use crate::peers::outcome::{RequestOutcome, refuse};
 use crate::places::own::SCHEDULER_PLACE;
 use crate::places::states::{INCARNATIONS, StateHolders};
 use crate::replication::copies::StreamOrigin;
 use crate::replication::state_copies::StateCopies;
-use crate::server_tables::ServerTables;
+use crate::server_tables::{FOLLOWS, ServerTables};
 use gannet_jobs::TASKS;
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::declare::FrameKind;
@@ -50,6 +51,9 @@ pub(crate) fn must_be_scheduler(tables: &ServerTables) -> RequestOutcome {
 
 /// As [`must_be_scheduler`], for a request of this kind.
 pub(crate) fn must_be_asked(tables: &ServerTables, kind: u16) -> RequestOutcome {
+    if tables.mirror.is_some() && !only_reads(kind) {
+        return refuse(Refusal::Mismatch, FOLLOWS);
+    }
     match kind {
         AwaitFrame::KIND | BookFrame::KIND | JobTableFrame::KIND | RunFrame::KIND => {
             must_be_scheduler(tables)

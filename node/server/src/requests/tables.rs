@@ -85,6 +85,13 @@ pub(crate) fn answer_drop(
         return refuse(Refusal::Malformed, error.to_string());
     }
     transmit.reserve(0).ok_or(Full)?;
+    drop_table(tables, &name)?;
+    transmit.commit(TableDroppedFrame {}.encode(frame.head.id), 0);
+    Ok(())
+}
+
+/// Drops a table of this thread.
+pub(crate) fn drop_table(tables: &mut ServerTables, name: &str) -> RequestOutcome {
     tables.backups.copies.retain(|copies| copies.table() != name);
     let is_it = |(_, table): &(usize, &ServerTable)| table.schema.name == name;
     let numbers: Vec<usize> = tables.all.numbered().filter(is_it).map(|(number, _)| number).collect();
@@ -101,12 +108,11 @@ pub(crate) fn answer_drop(
         tracing::info!(table = name, thread = tables.home.thread, "table dropped");
     }
     tables.waits.group_changed = true;
-    let dropped = tables.home.identities.drop_table(&name);
-    tables.home.identities.forget(&name);
+    let dropped = tables.home.identities.drop_table(name);
+    tables.home.identities.forget(name);
     if let Err(error) = dropped {
         return refuse(Refusal::NoSpace, format!("table {name:?} cannot be dropped: {error}"));
     }
-    transmit.commit(TableDroppedFrame {}.encode(frame.head.id), 0);
     Ok(())
 }
 

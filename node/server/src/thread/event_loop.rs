@@ -163,6 +163,7 @@ impl<N: Net> ShardThread<N> {
     /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(crate) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
+        self.take_mirrored();
         let writing = write_cut(&mut self.tables, || self.net.now());
         if !self.tables.checkpoints.cuts.released.is_empty() {
             end_slow_followers(&mut self.tables, self.net.now());

@@ -53,6 +53,9 @@ pub struct FollowerMarkV1 {
     pub bases: Vec<CutBaseV1>,
 }
 
+/// The name of a state of a follower's cut: how old the rows are, in nanoseconds, if the server follows others itself.
+pub const AGE: &str = "age";
+
 /// A push that is not complete on all its shards.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct TornPushV1 {

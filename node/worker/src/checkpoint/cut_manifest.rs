@@ -130,7 +130,7 @@ fn manifest_entry(file: CutFileV1) -> ((u32, u32), FileEntry) {
     ((table, shard), FileEntry { name, bytes, crc, rows, deletions })
 }
 
-fn cursor(push: &PushProgress) -> Cursor {
+pub(crate) fn cursor(push: &PushProgress) -> Cursor {
     let PushProgress { pusher, incarnation, seq, closed, .. } = *push;
     Cursor { pusher, incarnation, seq, closed }
 }

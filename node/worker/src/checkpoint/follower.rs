@@ -2,13 +2,13 @@
 
 use crate::calls::cut_client::{CutName, cut_step};
 use crate::checkpoint::coordinator::{Freeze, freeze_servers, tables_of_cut};
-use crate::checkpoint::cut_manifest::MarkedCut;
+use crate::checkpoint::cut_manifest::{MarkedCut, cursor};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
 use crate::links::control::all_threads;
 use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::worker::Worker;
-use gannet_core::Schema;
+use gannet_core::{Cursor, Schema};
 use gannet_jobs::runs::registry::Registry;
 use gannet_transport::Net;
 use gannet_wire::frames::cuts::{CutRowsFrame, ReadCutFrame};
@@ -20,7 +20,7 @@ use gannet_wire::random::draw_number;
 use std::time::Duration;
 
 /// The longest time for which pushes wait for the cut of a follower.
-const FREEZE: Duration = Duration::from_millis(500);
+const FREEZE: Duration = Duration::from_millis(250);
 
 /// A table of a cut.
 #[derive(Clone, Debug)]
@@ -50,8 +50,13 @@ pub struct FollowedCut {
     pub is_full: bool,
     /// Deletions and rows. A key whose row was deleted and made again is among the rows, and not among the deletions.
     pub rows: Vec<FollowedRows>,
+    /// The last push of each pusher that is in the rows: the place of the table among those of the cut, and where the
+    /// pusher is in it.
+    pub cursors: Vec<(usize, Cursor)>,
     /// The run and what it remembers of its data, if the servers know it.
     pub run: Option<(RunId, String)>,
+    /// The same, as the servers store it: for a server that mirrors them.
+    pub snapshot: Option<Vec<u8>>,
     /// The commands of all shards together, from the birth of their tables on.
     pub commands: u64,
     /// Tells histories of the rows apart: it changes when rows of the run were made anew, or restored.
@@ -175,11 +180,13 @@ impl<N: Net> Follower<N> {
         Ok(FollowedCut {
             is_full,
             rows,
+            cursors: marked.pushers.iter().map(|(of, push)| (of.0 as usize, cursor(push))).collect(),
             run: run_of(&marked, &self.run)?,
+            snapshot: state(&marked, RUNS).map(<[u8]>::to_vec),
             commands: marked.shards.values().map(|shard| shard.to).sum(),
             history: history(&tables, &marked),
             tables: schemas.into_iter().map(|schema| FollowedTable { schema }).collect(),
-            at,
+            at: at.saturating_sub(age(&marked)),
             held,
         })
     }
@@ -226,6 +233,17 @@ fn history(tables: &[CutTableV1], marked: &MarkedCut) -> u64 {
     let births = marked.shards.values().map(|shard| shard.birth);
     let uids = tables.iter().map(|table| u64::from_le_bytes(std::array::from_fn(|at| table.uid[at])));
     births.chain(uids).fold(0, |digest, word| gannet_core::mix(digest ^ word))
+}
+
+/// What the servers say under this name.
+fn state<'a>(marked: &'a MarkedCut, name: &str) -> Option<&'a [u8]> {
+    marked.states.iter().find(|(of, _)| of == name).map(|(_, bytes)| &bytes[..])
+}
+
+/// How old the rows were when they were cut: more than 0 if the server follows others itself.
+fn age(marked: &MarkedCut) -> Duration {
+    let bytes = state(marked, AGE).and_then(|bytes| bytes.try_into().ok());
+    Duration::from_nanos(bytes.map_or(0, u64::from_le_bytes))
 }
 
 /// What the servers know of the run.

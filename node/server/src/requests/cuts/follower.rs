@@ -5,7 +5,7 @@ use crate::cuts::state::ThreadCut;
 use crate::cuts::stream::{CutStream, StreamBlock};
 use crate::cuts::writer::CutFileId;
 use crate::limits::{CUT_SLICE_BYTES, FOLLOWER_SAVED_BYTES_MAX};
-use crate::peers::outcome::{RequestFailure, RequestOutcome};
+use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
 use crate::peers::pusher::Pusher;
 use crate::requests::cuts::protocol::{end_cut, must_be_current, must_hold_all, steps_of_cut};
 use crate::requests::cuts::slices::saved_bytes;
@@ -17,8 +17,9 @@ use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::cuts::{CutRowsFrame, ReadCutFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::limits::PART_BYTES_MAX;
-use gannet_wire::messages::cuts::{CutReplyV1, CutShardV1, FollowerMarkV1};
+use gannet_wire::messages::cuts::{AGE, CutReplyV1, CutShardV1, FollowerMarkV1};
 use gannet_wire::messages::runs::RUNS;
+use gannet_wire::refusal::Refusal;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub(crate) fn mark_for_follower(
     tables: &mut ServerTables,
     mark: &FollowerMarkV1,
     mut states: Vec<(String, Vec<u8>)>,
+    now: Duration,
 ) -> Result<CutReplyV1, RequestFailure> {
     let places: HashMap<&str, u32> = mark.tables.iter().map(String::as_str).zip(0..).collect();
     must_hold_all(tables)?;
@@ -56,6 +58,12 @@ pub(crate) fn mark_for_follower(
     }
     // What else a checkpoint saves is for servers that go on with the job.
     states.retain(|(name, _)| name == RUNS);
+    if let Some(mirror) = &tables.mirror {
+        let Some(age) = mirror.age(now) else {
+            return refuse(Refusal::Cut, "this follower has no rows yet: try again later");
+        };
+        states.push((AGE.to_owned(), (age.as_nanos() as u64).to_le_bytes().to_vec()));
+    }
     Ok(CutReplyV1::Marked { shards, pushes, states, steps })
 }
 

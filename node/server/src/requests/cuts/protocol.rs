@@ -79,7 +79,7 @@ pub(crate) fn answer_cut(
             admit_pushes(tables, &pushes, &steps, closes, known)?
         }
         CutActionV1::Mark(mark) => mark_cut(tables, &mark, states_of_run(&run, of))?,
-        CutActionV1::MarkForFollower(mark) => mark_for_follower(tables, &mark, states_of_run(&run, of))?,
+        CutActionV1::MarkForFollower(mark) => mark_for_follower(tables, &mark, states_of_run(&run, of), now)?,
         CutActionV1::Release => {
             release_pushes(tables, now);
             CutReplyV1::Done
@@ -133,6 +133,7 @@ fn must_still_hold(tables: &ServerTables, cut: u64, action: &CutActionV1) -> Res
     let needs = matches!(
         action,
         CutActionV1::Admit { .. }
+            | CutActionV1::Release
             | CutActionV1::Mark(_)
             | CutActionV1::MarkForFollower(_)
             | CutActionV1::Torn { .. }

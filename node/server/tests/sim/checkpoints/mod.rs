@@ -3,6 +3,7 @@
 //! happens, a checkpoint is the tables after exactly the pushes up to its cursors, bit for bit, on any other cluster.
 
 mod cluster;
+mod followed;
 mod history;
 pub(crate) mod mortal;
 mod restored;
@@ -10,6 +11,7 @@ mod trainer;
 
 use crate::stepping::{Seed, are_all, seeds_from};
 use cluster::{Cluster, Happened, Host, Trouble};
+use followed::{Copying, Followed, shown};
 use gannet_core::{CheckpointDir, Schema, Write};
 use gannet_memory_store::{Fault, MemoryStore, StoreCall};
 use gannet_optim::{Add, Rule};
@@ -40,6 +42,7 @@ struct Shown {
     given_up: u64,
     killed: u64,
     restored: u64,
+    followed: Followed,
     happened: Happened,
 }
 
@@ -49,6 +52,8 @@ struct Job {
     prng: Prng,
     cluster: Rc<RefCell<Cluster>>,
     actors: Vec<u64>,
+    /// Followers of the servers that run now.
+    copies: Vec<Copying>,
     directory: CheckpointDir,
     store: MemoryStore,
     durable: bool,
@@ -82,7 +87,8 @@ impl Job {
         cluster.trainers = (0..workers).map(trainer).collect();
         let (cluster, actors) = (Rc::new(RefCell::new(cluster)), Vec::new());
         let (durable, shown) = (prng.below(3) > 0, Shown::default());
-        let mut job = Job { sim, prng, cluster, actors, directory, store, durable, shown };
+        let copies = Vec::new();
+        let mut job = Job { sim, prng, cluster, actors, copies, directory, store, durable, shown };
         job.start_servers(None);
         job.start_trainers();
         job
@@ -105,6 +111,42 @@ impl Job {
         }
         self.cluster.borrow_mut().hosts = hosts;
         self.actors = cluster::run(&self.sim, &self.cluster);
+        let addrs = self.cluster.borrow().addrs();
+        let followed =
+            (0..[0, 1, 2][self.prng.below(3) as usize]).map(|_| Copying::new(&self.sim, addrs.clone()));
+        self.copies = followed.collect();
+        let pipelines = self.copies.is_empty();
+        let trainers = &mut self.cluster.borrow_mut().trainers;
+        trainers.iter_mut().for_each(|trainer| trainer.pipelines = pipelines);
+    }
+
+    /// Each follower takes some cuts, which may fail. Returns whether the last ones did not.
+    fn follow(&mut self, prng: &mut Prng, checks: bool) -> bool {
+        let mut all = true;
+        for number in 0..self.copies.len() {
+            for _ in 0..1 + prng.below(2) {
+                self.run(20, prng);
+                let acked = self.cluster.borrow().history.acked();
+                let from = self.sim.now();
+                let taken = self.copies[number].take();
+                assert!(self.sim.now() - from < SAVE_MAX, "a cut took {:?}", self.sim.now() - from);
+                all = taken.is_ok();
+                match taken {
+                    Ok(cut) => {
+                        // The oracle takes its time.
+                        if checks || prng.below(4) == 0 {
+                            self.copies[number].check(&cut, &self.cluster.borrow().history, &acked);
+                        }
+                        self.shown.followed.add(shown(&cut));
+                    }
+                    Err(error) => {
+                        named(&error.to_string());
+                        self.shown.followed.failed += 1;
+                    }
+                }
+            }
+        }
+        all
     }
 
     fn start_trainers(&mut self) {
@@ -241,7 +283,7 @@ fn named(text: &str) -> String {
         "look at the disk",
         "could not write its part of the checkpoint",
         "was started again without the rows",
-        "start the workers, or begin the checkpoint later",
+        "start the workers, or try again later",
         "name all servers of the job",
         // What the store says, and where.
         "the-store",
@@ -266,6 +308,7 @@ fn one(seed: u64) -> Shown {
             let until = job.sim.now() + Duration::from_micros(prng.below(60_000));
             job.cluster.borrow_mut().hold_files(until);
         }
+        job.follow(&mut prng, false);
         let waits = (prng.below(4) == 0).then(|| prng.below(60));
         let kill_now = job.cluster.borrow().kill_now.clone();
         job.store.set_faults(store_faults(&mut prng, waits.is_some(), kill_now));
@@ -287,6 +330,8 @@ fn one(seed: u64) -> Shown {
     job.sim.run(Duration::from_secs(3));
     let last = (0..5).find_map(|_| job.save(prng.below(2) == 0, None).map_err(|why| eprintln!("{why}")).ok());
     assert!(last.is_some(), "no save succeeded after the trouble had ended");
+    let followed = (0..5).any(|_| job.follow(&mut prng, true));
+    assert!(followed, "no follower caught up after the trouble had ended");
     job.shown.happened = job.cluster.borrow().happened;
     std::mem::take(&mut job.shown)
 }
@@ -302,11 +347,14 @@ fn a_restore_equals_the_cut_whatever_breaks() {
         all.given_up += shown.given_up;
         all.killed += shown.killed;
         all.restored += shown.restored;
+        all.followed.add(shown.followed);
         all.happened.add(&shown.happened);
     }
     eprintln!("{all:?}");
     if are_all() {
-        let Shown { increments, failed, given_up, killed, restored, happened, .. } = &all;
+        let Shown { increments, failed, given_up, killed, restored, happened, followed, .. } = &all;
+        let Followed { full, deltas, deletions, failed: refused } = *followed;
+        assert!(full.min(deltas).min(deletions).min(refused) > 1, "{followed:?}: the test shows nothing");
         let least = [*increments, *failed, *given_up, *killed, *restored, happened.kills, happened.deaths];
         assert!(least.into_iter().min() > Some(1), "{all:?}: the test shows nothing");
     }

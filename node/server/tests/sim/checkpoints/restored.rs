@@ -3,7 +3,7 @@
 
 use super::history::{Acked, History, Pushed, Pushers, apply};
 use crate::saved::{Rows, rows_of};
-use gannet_core::{CheckpointDir, Cursor, DATA_PUSHERS, JobManifest, Schema, Shards, Store, TableCut, Write};
+use gannet_core::{CheckpointDir, Cursor, DATA_PUSHERS, JobManifest, Schema, Shards, Store, Write};
 use gannet_server::{LocalServer, RestoreSource, ServerConfig, restore_folder};
 use gannet_sim::{Faults, Sim};
 use gannet_transport::Prng;
@@ -24,7 +24,7 @@ pub fn check(
     for (number, job) in history.tables.iter().enumerate() {
         let name = &job.schema.name;
         let cut = manifest.table(name).map(|(_, cut)| cut).unwrap_or_else(|| panic!("{name} is missing"));
-        must_have_acked(number, cut, acked);
+        must_have(number, &cut.cursors, acked);
         let mut expected = history.replay(number, &cut.cursors);
         let chain = directory.chain(manifest.number).unwrap();
         compare(&saved_rows(directory, &chain, &cut.schema), &rows_of(&mut expected), name);
@@ -45,7 +45,7 @@ pub fn check(
 }
 
 /// The rows of a table are these, bit for bit.
-fn compare(got: &Rows, want: &Rows, table: &str) {
+pub fn compare(got: &Rows, want: &Rows, table: &str) {
     let keys: BTreeSet<u64> = got.keys().chain(want.keys()).copied().collect();
     let wrong: Vec<u64> = keys.into_iter().filter(|key| got.get(key) != want.get(key)).collect();
     if let Some(key) = wrong.first() {
@@ -55,9 +55,9 @@ fn compare(got: &Rows, want: &Rows, table: &str) {
 }
 
 /// A push that was acknowledged before the save began is in the cut.
-fn must_have_acked(table: usize, cut: &TableCut, acked: &Acked) {
+pub fn must_have(table: usize, cursors: &[Cursor], acked: &Acked) {
     for (&(_, pusher), &(incarnation, seq)) in acked.range((table, 0)..=(table, u64::MAX)) {
-        let cursor = cut.cursors.iter().find(|cursor| cursor.pusher == pusher);
+        let cursor = cursors.iter().find(|cursor| cursor.pusher == pusher);
         let has = cursor.map(|cursor| (cursor.incarnation, cursor.seq));
         assert!(has >= Some((incarnation, seq)), "table {table}: {has:?} for push {seq} of {pusher:x}");
     }

@@ -25,6 +25,8 @@ pub struct Trainer {
     pub incarnation: u64,
     /// Its pushes have the names of training data, so another process can send them again.
     pub named: bool,
+    /// It may begin a push before the one before is acknowledged.
+    pub pipelines: bool,
     worker: Option<Worker<Sim>>,
     ids: Vec<TableId>,
     /// The next push to each table.
@@ -46,6 +48,7 @@ impl Trainer {
             rank,
             incarnation: 0,
             named,
+            pipelines: true,
             worker: None,
             ids,
             next,
@@ -120,10 +123,11 @@ impl Trainer {
         }
     }
 
-    /// Whether a push to this table would not wait for earlier ones: there are none, or it has rows on every link.
+    /// Whether a push to this table would not wait for earlier ones: there are none, or it has rows on every link. While
+    /// somebody follows, servers come back with other threads between two of its turns: then there must be none.
     fn may_push(&self, table: usize, schema: &Schema) -> bool {
         let begun = self.flights.iter().filter(|flight| flight.table == table).count();
-        begun == 0 || (schema.shards >= 16 && begun < 4)
+        begun == 0 || (self.pipelines && schema.shards >= 16 && begun < 4)
     }
 
     fn push(&mut self, history: &mut History) {
