@@ -3,6 +3,7 @@
 mod access;
 mod checkpoints;
 mod client;
+mod follow;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod inference;

@@ -260,7 +260,8 @@ fn put(tables: &mut JobTables, copy: &mut SavedModel, cut: &FollowedCut) {
 
 /// The schema of a table under its name in the run. That of another generation of the run has no name.
 fn of_run(run: &RunId, schema: Schema) -> Schema {
-    let own = schema.name.strip_prefix(&run.table("")).filter(|own| !own.contains('.'));
+    let is_other = |own: &&str| own.split_once('.').is_some_and(|(since, _)| since.parse::<u32>().is_ok());
+    let own = schema.name.strip_prefix(&run.table("")).filter(|own| !is_other(own));
     let name = own.unwrap_or_default().to_owned();
     Schema { name, ..schema }
 }

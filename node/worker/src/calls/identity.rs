@@ -106,6 +106,12 @@ fn try_to_open<N: Net>(
     let schema = &shards.of(schema, &held, worker.links.wanted().count());
     let TablePlan { uid, places, empty, confirmed } =
         plan_table(schema, &worker.links.config.servers, &held)?;
+    if shards == ShardCount::AsHeld
+        && let Some(&server) = empty.first()
+    {
+        let (table, addr) = (&schema.name, &worker.links.config.servers[server]);
+        return Err(WorkerError::Gone(format!("{addr} has nothing of table {table:?}")));
+    }
     let births = vec![0; schema.shards as usize];
     let mut opened = OpenedAs { uid: uid.unwrap_or(TableUid::NONE), places, births };
     let make_in = |server: usize| if empty.contains(&server) { incarnations[server] } else { 0 };

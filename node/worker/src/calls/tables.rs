@@ -79,6 +79,11 @@ impl<N: Net> Worker<N> {
         open_table_with(self, schema, ShardCount::AsGiven)
     }
 
+    /// Opens a table that all servers hold, such as in data folders from which they were started again. It makes none.
+    pub(crate) fn open_held_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
+        open_table_with(self, schema, ShardCount::AsHeld)
+    }
+
     /// The schema of a table.
     ///
     /// # Panics

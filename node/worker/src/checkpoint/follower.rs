@@ -102,6 +102,8 @@ pub struct Follower<N: Net> {
     worker: Option<Worker<N>>,
     /// Where the last cut ends: the names of its tables, and places in the history of their shards.
     last: Option<(Vec<String>, Vec<CutBaseV1>)>,
+    /// The tables of the last cut.
+    known: Vec<Schema>,
 }
 
 impl<N: Net> Follower<N> {
@@ -113,7 +115,7 @@ impl<N: Net> Follower<N> {
             run: None,
             ..config.clone()
         };
-        Follower { net, config, run: run.to_owned(), worker: None, last: None }
+        Follower { net, config, run: run.to_owned(), worker: None, last: None, known: Vec::new() }
     }
 
     /// Cuts the tables, and reads what has changed since the last cut that was read. `batch_tables`: those to which
@@ -125,7 +127,7 @@ impl<N: Net> Follower<N> {
     pub fn cut(&mut self, batch_tables: &[String]) -> Result<FollowedCut, WorkerError> {
         let mut worker = match self.worker.take() {
             Some(worker) => worker,
-            None => Worker::connect(self.net.clone(), self.config.clone())?,
+            None => self.connect()?,
         };
         let mut read = self.read(&mut worker, batch_tables);
         if read.is_ok() && self.last.is_none() {
@@ -135,6 +137,18 @@ impl<N: Net> Follower<N> {
         // After an error the servers may have the cut of this session: it ends with the session.
         self.worker = read.is_ok().then_some(worker);
         read
+    }
+
+    /// Connects to the servers. Those that were started again on their folders have their tables again.
+    fn connect(&self) -> Result<Worker<N>, WorkerError> {
+        let mut worker = Worker::connect(self.net.clone(), self.config.clone())?;
+        for schema in &self.known {
+            // If its rows are gone, the workers of the job say so. The cut has the tables that there are.
+            if let Err(error) = worker.open_held_table(schema) {
+                tracing::debug!(table = schema.name, %error, "a table that was followed cannot be opened");
+            }
+        }
+        Ok(worker)
     }
 
     /// The time since a cut was marked.
@@ -173,6 +187,7 @@ impl<N: Net> Follower<N> {
         self.last = known;
         let rows = rows?;
         cut_step(worker, cut, &CutActionV1::End)?;
+        self.known.clone_from(&schemas);
         let before = self.last.take().map(|(_, bases)| bases);
         let is_delta = before.is_some_and(|before| goes_on(&before, &tables, &marked));
         let is_full = !is_delta && marked.shards.values().all(|shard| shard.from == 0);

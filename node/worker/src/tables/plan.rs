@@ -120,6 +120,8 @@ pub(crate) enum ShardCount {
     AsGiven,
     /// The servers: those that an existing table has, or as many as their threads use.
     AsServed,
+    /// The schema, and a table that a server has nothing of is not made.
+    AsHeld,
 }
 
 impl ShardCount {
@@ -128,7 +130,7 @@ impl ShardCount {
     pub(crate) fn of(self, schema: &Schema, held: &[Option<HeldV1>], threads: usize) -> Schema {
         let known = held.iter().flatten().map(|held| held.shards).next();
         let shards = match self {
-            ShardCount::AsGiven => schema.shards,
+            ShardCount::AsGiven | ShardCount::AsHeld => schema.shards,
             ShardCount::AsServed => known.unwrap_or_else(|| shards_for_threads(threads)).min(schema.shards),
         };
         Schema { shards, ..schema.clone() }
