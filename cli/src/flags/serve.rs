@@ -1,6 +1,7 @@
 //! The flags of `gannet serve`.
 
-use crate::flags::security::{SecurityArgs, TlsServerArgs};
+use crate::flags::learn::LearnArgs;
+use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::Args;
@@ -47,12 +48,18 @@ pub struct ServeArgs {
     /// The most seconds of a request. A longer one gets status 504.
     #[arg(long, help_heading = "Limits", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub request_time: f64,
+    /// How it learns from requests.
+    #[command(flatten)]
+    pub learn: LearnArgs,
     /// The token and TLS.
     #[command(flatten)]
     pub security: SecurityArgs,
     /// Which clients it trusts.
     #[command(flatten)]
     pub tls_server: TlsServerArgs,
+    /// Which servers of a job it trusts.
+    #[command(flatten)]
+    pub tls_client: TlsClientArgs,
 }
 
 /// A model's folder, and its name if it is given.
@@ -87,7 +94,7 @@ fn split(text: &str) -> Result<(String, f64), String> {
 }
 
 /// A time above 0.
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
     seconds.ok_or_else(|| "seconds above 0 are needed".into())
 }

@@ -1,5 +1,7 @@
 //! `gannet serve`: answers requests for predictions until SIGTERM or SIGINT, then ends those that have begun.
 
+mod learn;
+
 use crate::checkpoint_place::{directory_and_number, open_checkpoints};
 use crate::failure::{Failure, SYSTEM};
 use crate::flags::serve::{NamedFolder, ServeArgs};
@@ -59,6 +61,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     raise_descriptors();
     let limits = limits(args)?;
     let models = sources(args)?;
+    let learn = learn::config(&args.learn, &args.security, &args.tls_client)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
     let splits: Vec<TrafficShare> = splits.collect();
@@ -82,6 +85,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         max_age: args.max_age.map(Duration::from_secs_f64),
         limits,
         metrics: metrics.page(),
+        learn,
     };
     let server = serve(config, catalog.clone(), counters)?;
     for slot in catalog.slots() {
