@@ -4,6 +4,7 @@ use crate::flags::serve::seconds;
 use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// How a process that serves learns.
@@ -14,7 +15,9 @@ pub struct LearnArgs {
     /// grows (train --follow), and journal/ has the ids that have come.
     #[arg(long, value_name = "DIR")]
     pub learn: Option<PathBuf>,
-    /// The servers of the job that trains DIR/examples. They say what is learned.
+    /// The servers of the job that trains DIR/examples. They say what is learned. Without this flag the command runs the
+    /// job itself, from the model of --model: its rows are in DIR/rows, and its checkpoints, which are served from then
+    /// on, in DIR/checkpoints.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "learn")]
     pub job: Vec<String>,
     /// The run of that job.
@@ -32,4 +35,7 @@ pub struct LearnArgs {
     /// The most bytes of these features. Beyond it the oldest go first.
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = size, requires = "join_window")]
     pub join_bytes: ByteSize,
+    /// Without --job: flags of `gannet train` for the training, such as --alpha 0.05.
+    #[arg(last = true, value_name = "FLAGS OF TRAIN", requires = "learn", conflicts_with = "job")]
+    pub train: Vec<OsString>,
 }

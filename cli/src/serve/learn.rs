@@ -1,13 +1,16 @@
 //! `gannet serve --learn`: the folder that takes examples, and the job that trains them.
 
+use crate::checkpoint_place::create_checkpoints;
 use crate::failure::Failure;
 use crate::flags::learn::LearnArgs;
-use crate::flags::security::{SecurityArgs, TlsClientArgs};
+use crate::flags::serve::ServeArgs;
 use crate::security::{self, Secured};
+use crate::serve::own_job::{CHECKPOINTS, OwnJob};
 use gannet::job::{JobClient, JobStatus};
 use gannet::runs::RunId;
 use gannet::{Transports, WorkerConfig};
-use gannet_serve::{AskJob, JobStand, JoinLimits, KeeperLimits, LearnConfig};
+use gannet_serve::{AskJob, JobStand, JoinLimits, KeeperLimits, LearnConfig, ModelOrigin};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a server may take to say how far the job is.
@@ -65,36 +68,51 @@ fn stand(job: &JobStatus) -> Result<JobStand, String> {
     }
 }
 
-/// Asks the servers of `--job`.
-fn asking(args: &LearnArgs, own: &SecurityArgs, tls: &TlsClientArgs) -> Result<AskJob, Failure> {
+/// Asks the servers of a job.
+fn asking(args: &ServeArgs, servers: Vec<String>) -> Result<AskJob, Failure> {
     // The certificate of the command is for HTTP, unless servers of TLS are asked with it.
-    let mut own = own.clone();
-    if tls.tls_ca.is_none() {
+    let mut own = args.security.clone();
+    if args.tls_client.tls_ca.is_none() {
         (own.tls_cert, own.tls_key) = (None, None);
     }
-    let secured = security::of_worker(Transports::new(), &args.job, &own, tls)?;
-    let (run, servers) = (args.job_run.clone(), args.job.clone());
+    let secured = security::of_worker(Transports::new(), &servers, &own, &args.tls_client)?;
+    let run = args.learn.job_run.clone();
     let mut servers = JobServers { secured, run, servers, is_known: false };
     Ok(Box::new(move || servers.ask()))
 }
 
-/// How the command learns. `None`: it does not.
-pub fn config(
-    args: &LearnArgs,
-    own: &SecurityArgs,
-    tls: &TlsClientArgs,
-) -> Result<Option<LearnConfig>, Failure> {
-    let Some(folder) = args.learn.clone() else { return Ok(None) };
-    if args.job.is_empty() {
+/// The job that the command runs itself. `None`: it does not learn, or another job does it.
+pub fn own_job(args: &ServeArgs) -> Result<Option<OwnJob>, Failure> {
+    let LearnArgs { learn, job, train, .. } = &args.learn;
+    let Some(folder) = learn.as_ref().filter(|_| job.is_empty()) else { return Ok(None) };
+    let Some(model) = args.model.first() else {
         return Err(Failure::input(
-            "--learn: name the servers of the job that trains DIR/examples: --job HOST:PORT,..",
+            "--learn: name the model to begin with (--model DIR), or the servers of the job that trains DIR/examples \
+             (--job HOST:PORT,..)",
         ));
-    }
+    };
+    OwnJob::of(folder, &model.folder, train).map(Some)
+}
+
+/// Where the first model comes from when the command runs the job: from its checkpoints, once there is one.
+pub fn learned(first: ModelOrigin, folder: &Path) -> Result<ModelOrigin, Failure> {
+    let place = folder.join(CHECKPOINTS);
+    let directory = create_checkpoints(&place)?;
+    let place = place.display().to_string();
+    let then = ModelOrigin::Checkpoints { place, directory, number: None };
+    Ok(ModelOrigin::Learned(Box::new(first), Box::new(then)))
+}
+
+/// How the command learns. `None`: it does not.
+pub fn config(args: &ServeArgs, own: Option<&OwnJob>) -> Result<Option<LearnConfig>, Failure> {
+    let flags = &args.learn;
+    let Some(folder) = flags.learn.clone() else { return Ok(None) };
+    let servers = own.map_or_else(|| flags.job.clone(), OwnJob::servers);
     let limits =
-        KeeperLimits { ids: args.id_window as usize, waiting_bytes: args.learn_bytes.as_u64() as usize };
-    let join = args.join_window.map(|seconds| JoinLimits {
+        KeeperLimits { ids: flags.id_window as usize, waiting_bytes: flags.learn_bytes.as_u64() as usize };
+    let join = flags.join_window.map(|seconds| JoinLimits {
         window: Duration::from_secs_f64(seconds),
-        bytes: args.join_bytes.as_u64() as usize,
+        bytes: flags.join_bytes.as_u64() as usize,
     });
-    Ok(Some(LearnConfig { folder, limits, join, ask: asking(args, own, tls)? }))
+    Ok(Some(LearnConfig { folder, limits, join, ask: asking(args, servers)? }))
 }

@@ -1,6 +1,7 @@
 //! `gannet serve`: answers requests for predictions until SIGTERM or SIGINT, then ends those that have begun.
 
 mod learn;
+mod own_job;
 
 use crate::checkpoint_place::{directory_and_number, open_checkpoints};
 use crate::failure::{Failure, SYSTEM};
@@ -42,6 +43,11 @@ fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
     let folder =
         |of: &NamedFolder| ModelSource { name: name(of), origin: ModelOrigin::Folder(of.folder.clone()) };
     let mut all: Vec<ModelSource> = args.model.iter().map(folder).collect();
+    if let Some(folder) = args.learn.learn.as_ref().filter(|_| args.learn.job.is_empty())
+        && let Some(first) = all.first_mut()
+    {
+        first.origin = learn::learned(first.origin.clone(), folder)?;
+    }
     for of in &args.checkpoint {
         let (place, number) = directory_and_number(&of.folder);
         let directory = open_checkpoints(&place)?;
@@ -60,8 +66,9 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     raise_descriptors();
     let limits = limits(args)?;
+    let own_job = learn::own_job(args)?;
+    let learn = learn::config(args, own_job.as_ref())?;
     let models = sources(args)?;
-    let learn = learn::config(&args.learn, &args.security, &args.tls_client)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
     let splits: Vec<TrafficShare> = splits.collect();
@@ -99,8 +106,12 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         );
     }
     say!("gannet serve listening on {scheme}://{}", server.addr());
+    let learned = own_job.map_or(Ok(()), |job| job.run(&stop));
+    if let Err(why) = &learned {
+        notice!("gannet: no more is learned, and predictions go on: {why}");
+    }
     signals::wait_for_signal(&stop)?;
     server.stop();
     say!("gannet serve stopped");
-    Ok(())
+    learned
 }

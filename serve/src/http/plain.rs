@@ -7,6 +7,7 @@ use super::held_body::holding;
 use super::received::{Received, receive, refused};
 use crate::depth::check_depth;
 use crate::error::RequestError;
+use crate::learn::{LineForm, kept_lines};
 use crate::limits::ANSWER_BODIES;
 use crate::models::{Chosen, TextForm};
 use crate::scores::{explained_lines, score};
@@ -78,17 +79,28 @@ async fn answered(
     let delimiter = asked.delimiter.as_deref().map(CsvForm::parse_delimiter).transpose();
     let delimiter = delimiter.map_err(|what| RequestError::Bad(format!("delimiter: {what}")))?;
     let most = ANSWER_BODIES * app.limits.body_bytes;
+    let keeping = id.and_then(|id| Some((app.learning.as_deref().filter(|learning| learning.keeps())?, id)));
+    let keeping = keeping.filter(|(learning, _)| LineForm::of(&model.saved.reading) == Ok(learning.form()));
+    let mut kept = None;
     let work = || {
-        let mut data = match is_json {
-            true => model.data(TextForm::Json, objects(bytes)?)?,
-            false => model.data(TextForm::Own, bytes)?,
+        let (form, bytes) = match is_json {
+            true => (TextForm::Json, objects(bytes)?),
+            false => (TextForm::Own, bytes),
         };
+        let lines = keeping.and_then(|(of, _)| kept_lines(of.form(), is_json, delimiter, &bytes));
+        let mut data = model.data(form, bytes)?;
         data.csv.delimiter = delimiter;
         if asked.explain {
             return explained_lines(&model, &data, (most, deadline));
         }
         let scores = score(&model, &data, (most, deadline))?;
         app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
+        if let (Some((learning, id)), Some(lines)) = (keeping, lines)
+            && lines.len() == scores.forecasts.len()
+        {
+            kept = Some(lines.len());
+            learning.keep(id, lines)?;
+        }
         Ok(scores.lines())
     };
     let text = app.admission.compute(size, deadline, work).await?;
@@ -98,7 +110,11 @@ async fn answered(
         (header::HeaderName::from_static("gannet-model"), slot.name.clone()),
         (header::HeaderName::from_static("gannet-version"), model.version.clone()),
     ];
-    Ok(holding((headers, text).into_response(), place))
+    let mut response = (headers, text).into_response();
+    if let Some(kept) = kept {
+        response.headers_mut().insert("gannet-kept", kept.into());
+    }
+    Ok(holding(response, place))
 }
 
 /// The mark that some programs write before a text in UTF-8.

@@ -1,5 +1,6 @@
 //! The body of a request to learn: ids, and the examples or the labels that belong to them.
 
+use super::csv;
 use super::form::LineForm;
 use crate::depth::check_depth;
 use crate::error::RequestError;
@@ -71,9 +72,6 @@ fn line_of(form: LineForm, name: &str, value: &LazyValue<'_>, number: usize) -> 
         (LineForm::Json, "examples") => Err(RequestError::Bad(format!(
             "examples: number {number} is no object with a member for each column"
         ))),
-        (LineForm::Json, _) => {
-            Err(RequestError::bad("lines: this model reads columns; send \"examples\": a list of objects"))
-        }
         (_, "lines") => match value.as_str().map(|line| line.strip_suffix('\n').unwrap_or(line)) {
             Some(line) if !line.contains(['\n', '\r']) => Ok(line.to_owned()),
             _ => Err(RequestError::Bad(format!("lines: number {number} is not the text of one line"))),
@@ -145,16 +143,33 @@ fn of_examples(
     name: &str,
     examples: &[LazyValue<'_>],
 ) -> Result<LearnBody, RequestError> {
-    if ids.len() != examples.len() {
+    let mut rows = None;
+    if form == LineForm::Json && name == "lines" {
+        rows = Some(rows_of(examples)?);
+    }
+    let count = rows.as_ref().map_or(examples.len(), Vec::len);
+    if ids.len() != count {
         return Err(RequestError::Bad(format!(
-            "there are {} ids and {} {name}: each one needs an id",
+            "there are {} ids and {count} {}: each one needs an id",
             ids.len(),
-            examples.len()
+            if rows.is_some() { "rows below the header" } else { name }
         )));
+    }
+    if let Some(rows) = rows {
+        let lines = ids.iter().zip(rows).map(|(id, row)| Ok((id_of(id)?, row)));
+        return Ok(LearnBody::Lines(lines.collect::<Result<_, RequestError>>()?));
     }
     let each = (1..).zip(ids.iter().zip(examples));
     let lines = each.map(|(number, (id, value))| Ok((id_of(id)?, line_of(form, name, value, number)?)));
     Ok(LearnBody::Lines(lines.collect::<Result<_, RequestError>>()?))
+}
+
+/// Lines of CSV as objects. The first one is the header.
+fn rows_of(lines: &[LazyValue<'_>]) -> Result<Vec<String>, RequestError> {
+    let text = lines.iter().map(|line| line.as_str()).collect::<Option<Vec<_>>>();
+    let text =
+        text.ok_or_else(|| RequestError::bad("lines: a list of texts is needed, a header and then rows"))?;
+    csv::objects(&text.join("\n"), None).map_err(|what| RequestError::Bad(format!("lines: {what}")))
 }
 
 fn of_labels(labels: &LazyValue<'_>) -> Result<Vec<(String, String)>, RequestError> {

@@ -2,7 +2,7 @@
 
 use crate::error::RequestError;
 use crate::models::ServedModel;
-use gannet::train::saved::SavedModel;
+use gannet::train::saved::{DataReading, SavedModel};
 use gannet::train::{Block, Data, Format, Reader, Share, TrainError};
 
 /// Examples that are checked at once.
@@ -24,21 +24,21 @@ impl LineForm {
     ///
     /// # Errors
     /// The model was trained on a format whose examples cannot be sent one by one. In words.
-    pub fn of(model: &SavedModel) -> Result<LineForm, String> {
-        match model.reading.format {
+    pub fn of(reading: &DataReading) -> Result<LineForm, String> {
+        match reading.format {
             format if format.has_columns() => {
-                let has_label = model.reading.columns.as_ref().is_some_and(|columns| columns.label.is_some());
+                let has_label = reading.columns.as_ref().is_some_and(|columns| columns.label.is_some());
                 match has_label {
                     true => Ok(LineForm::Json),
                     false => Err("the model does not say which column has the label".to_owned()),
                 }
             }
             Format::Vw => Ok(LineForm::Vw),
-            Format::Libsvm | Format::Libffm | Format::Auto => Ok(LineForm::Numbered(model.reading.format)),
+            Format::Libsvm | Format::Libffm | Format::Auto => Ok(LineForm::Numbered(reading.format)),
             _ => Err(format!(
                 "the model was trained on {}; examples are learned in csv, json, parquet and arrow (as JSON), libsvm, \
                  libffm and vw",
-                model.reading.format_name()
+                reading.format_name()
             )),
         }
     }

@@ -6,12 +6,14 @@
 
 mod body;
 mod counters;
+mod csv;
 mod files;
 mod form;
 mod ids;
 mod joins;
 mod journal;
 mod keeper;
+mod kept;
 mod learner;
 mod record;
 
@@ -20,6 +22,7 @@ pub use counters::LearnCounters;
 pub use form::LineForm;
 pub use joins::JoinLimits;
 pub use keeper::{JobStand, KeeperLimits, Offered, Place};
+pub use kept::kept_lines;
 pub use learner::{AskJob, Standing};
 
 use crate::error::{RequestError, ServeError};
@@ -94,7 +97,8 @@ impl Learning {
         counters: Arc<LearnCounters>,
         requests: usize,
     ) -> Result<Learning, ServeError> {
-        let form = LineForm::of(model).map_err(|why| ServeError::Settings(format!("--learn: {why}")))?;
+        let form =
+            LineForm::of(&model.reading).map_err(|why| ServeError::Settings(format!("--learn: {why}")))?;
         let lock = locked(&config)?;
         let keeper = Keeper::open(&config.folder, form.names(), config.limits)?;
         let learner = Learner::start(keeper, config.ask, counters.clone())?;
