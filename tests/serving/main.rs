@@ -6,6 +6,8 @@ mod client;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod inference;
+mod learn;
+mod learn_refusals;
 mod limits;
 mod models;
 mod plain;

@@ -2,7 +2,7 @@
 //! of examples from the model that is served.
 
 use crate::failure::{Failure, STOPPED};
-use crate::flags::LaunchArgs;
+use crate::flags::{LaunchArgs, spelled};
 use crate::launch::addresses::Addresses;
 use crate::launch::command_line::{Job, JobCommand};
 use crate::launch::output::Output;
@@ -102,12 +102,15 @@ impl OwnJob {
         let mut command = vec![OsString::from("train"), path("follow", &folder.join("examples"))];
         command.push(path("warm-start", model));
         command.push(path("checkpoint", &folder.join(CHECKPOINTS)));
-        let is_said = |flag: &str| more.iter().any(|word| word.to_string_lossy().starts_with(flag));
-        if !is_said("--checkpoint-secs") {
-            command.push(format!("--checkpoint-secs={CHECKPOINT_SECS}").into());
-        }
-        let own = [format!("--format={}", form.names().0)].into_iter().chain(words_of_reading(&reading)?);
-        command.extend(own.chain(words_of_shape(&Shape::of(&first))).map(OsString::from));
+        let mut own =
+            vec![format!("--checkpoint-secs={CHECKPOINT_SECS}"), format!("--format={}", form.names().0)];
+        own.extend(words_of_reading(&reading)?);
+        own.extend(words_of_shape(&Shape::of(&first)));
+        // A flag may also be written behind `--`.
+        let more = spelled(more.iter().cloned());
+        let flag = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+        let is_said = |own: &String| more.iter().any(|word| flag(&word.to_string_lossy()) == flag(own));
+        command.extend(own.iter().filter(|own| !is_said(own)).map(OsString::from));
         command.extend(more.iter().cloned());
         let args = LaunchArgs {
             servers: 1,

@@ -13,6 +13,8 @@ mod ids;
 mod joins;
 mod journal;
 mod keeper;
+#[cfg(test)]
+mod keeper_tests;
 mod kept;
 mod learner;
 mod record;
