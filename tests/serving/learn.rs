@@ -102,10 +102,14 @@ fn processes(words: &[&str]) -> Vec<Pid> {
     found
 }
 
+/// Kills such processes. Waits for the first one: it may just be started again.
 fn kill(words: &[&str]) {
-    for id in processes(words) {
-        // It may have ended by itself.
-        let _ = kill_process(id, Signal::KILL);
+    let (begun, mut are_killed) = (Instant::now(), false);
+    while !are_killed {
+        assert!(begun.elapsed() < limit(), "no process has the words {words:?}");
+        for id in processes(words) {
+            are_killed |= kill_process(id, Signal::KILL).is_ok();
+        }
     }
 }
 
@@ -178,7 +182,7 @@ fn examples_wait_for_a_job_of_other_processes() {
     let folder = tempfile::tempdir().unwrap();
     let model = base_model(folder.path());
     let (place, rows) = (folder.path().join("learned"), folder.path().join("rows"));
-    let (saves, rows) = (folder.path().join("saves").display().to_string(), rows.display().to_string());
+    let (saves, rows) = (place.join("checkpoints").display().to_string(), rows.display().to_string());
     let rows = crate::harness::Served::start(gannet(&format!(
         "server --listen 127.0.0.1:0 --threads 2 --data-dir {rows} --checkpoint {saves}"
     )));
@@ -210,16 +214,7 @@ fn examples_wait_for_a_job_of_other_processes() {
     let said = learn(&addr, &[4, 0]);
     assert_eq!((said["4"].as_str(), said["0"].as_str()), ("learned", "known"));
     assert_eq!(examples_of_job(&rows.addr), 5);
-    let is_saved = || {
-        let mut saved = std::fs::read_dir(&saves).into_iter().flatten().flatten();
-        saved.any(|of| of.path().join("MANIFEST").exists())
-    };
-    let begun = Instant::now();
-    while !is_saved() {
-        assert!(begun.elapsed() < limit());
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    await_learned_once(&served(&format!("--checkpoint {saves}")), 5);
+    await_learned_once(&server, 5);
     drop(workers);
 }
 

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::flags::learn::LearnArgs;
 use crate::flags::serve::ServeArgs;
 use crate::security::{self, Secured};
-use crate::serve::own_job::{CHECKPOINTS, OwnJob};
+use crate::serve::own_job::{CHECKPOINTS, OwnJob, flags_of_training, quoted};
 use gannet::job::{JobClient, JobStatus};
 use gannet::runs::RunId;
 use gannet::{Transports, WorkerConfig};
@@ -81,20 +81,27 @@ fn asking(args: &ServeArgs, servers: Vec<String>) -> Result<AskJob, Failure> {
     Ok(Box::new(move || servers.ask()))
 }
 
-/// The job that the command runs itself. `None`: it does not learn, or another job does it.
+/// The job that the command runs itself. `None`: it does not learn, or another job does it. Then this says which flags
+/// that job needs.
 pub fn own_job(args: &ServeArgs) -> Result<Option<OwnJob>, Failure> {
     let LearnArgs { learn, job, train, .. } = &args.learn;
-    let Some(folder) = learn.as_ref().filter(|_| job.is_empty()) else { return Ok(None) };
-    let Some(model) = args.model.first() else {
-        return Err(Failure::input(
+    let Some(folder) = learn else { return Ok(None) };
+    match (args.model.first(), job.is_empty()) {
+        (Some(model), true) => OwnJob::of(folder, &model.folder, train).map(Some),
+        (Some(model), false) => {
+            let flags = quoted(&flags_of_training(folder, &model.folder, &[])?);
+            notice!("gannet: what is learned, a job trains with these flags: {flags}");
+            Ok(None)
+        }
+        (None, false) => Ok(None),
+        (None, true) => Err(Failure::input(
             "--learn: name the model to begin with (--model DIR), or the servers of the job that trains DIR/examples \
              (--job HOST:PORT,..)",
-        ));
-    };
-    OwnJob::of(folder, &model.folder, train).map(Some)
+        )),
+    }
 }
 
-/// Where the first model comes from when the command runs the job: from its checkpoints, once there is one.
+/// Where the first model comes from when it is learned further: from the checkpoints of the job, once there is one.
 pub fn learned(first: ModelOrigin, folder: &Path) -> Result<ModelOrigin, Failure> {
     let place = folder.join(CHECKPOINTS);
     let directory = create_checkpoints(&place)?;

@@ -43,9 +43,7 @@ fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
     let folder =
         |of: &NamedFolder| ModelSource { name: name(of), origin: ModelOrigin::Folder(of.folder.clone()) };
     let mut all: Vec<ModelSource> = args.model.iter().map(folder).collect();
-    if let Some(folder) = args.learn.learn.as_ref().filter(|_| args.learn.job.is_empty())
-        && let Some(first) = all.first_mut()
-    {
+    if let (Some(folder), Some(first)) = (&args.learn.learn, all.first_mut()) {
         first.origin = learn::learned(first.origin.clone(), folder)?;
     }
     for of in &args.checkpoint {

@@ -85,33 +85,52 @@ fn words_of_shape(shape: &Shape) -> Vec<String> {
     std::iter::once(format!("--model={}", shape.model)).chain(settings).collect()
 }
 
+/// The flags of a training of a folder, which begins from a model in `model`. `more` are the words behind `--`: a flag
+/// there takes the place of one that is known here.
+///
+/// # Errors
+/// There is no model, or its format cannot be learned from requests.
+pub fn flags_of_training(folder: &Path, model: &Path, more: &[OsString]) -> Result<Vec<OsString>, Failure> {
+    let first = Checkpoint::open_to_read(model)?;
+    let reading = reading(&first, model).map_err(|error| Failure::input(error.to_string()))?;
+    let form = LineForm::of(&reading).map_err(|why| Failure::input(format!("--learn: {why}")))?;
+    let path = |flag: &str, path: &Path| {
+        let mut word = OsString::from(format!("--{flag}="));
+        word.push(path);
+        word
+    };
+    let mut flags = vec![path("follow", &folder.join("examples")), path("warm-start", model)];
+    flags.push(path("checkpoint", &folder.join(CHECKPOINTS)));
+    let mut own =
+        vec![format!("--checkpoint-secs={CHECKPOINT_SECS}"), format!("--format={}", form.names().0)];
+    own.extend(words_of_reading(&reading)?);
+    own.extend(words_of_shape(&Shape::of(&first)));
+    let more = spelled(more.iter().cloned());
+    let flag = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    let is_said = |own: &String| more.iter().any(|word| flag(&word.to_string_lossy()) == flag(own));
+    flags.extend(own.iter().filter(|own| !is_said(own)).map(OsString::from));
+    flags.extend(more);
+    Ok(flags)
+}
+
+/// Words as a shell takes them.
+pub fn quoted(words: &[OsString]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:+@%".contains(c);
+    let quoted = |word: &OsString| match word.to_string_lossy() {
+        word if word.chars().all(is_plain) => word.into_owned(),
+        word => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 impl OwnJob {
-    /// The job of a folder, which begins from a model in `model`. `more` are the words behind `--`.
+    /// The job of a folder, with the flags of [`flags_of_training`].
     ///
     /// # Errors
-    /// The words are wrong, or there is no free port.
+    /// As for these; or the flags are wrong, or there is no free port.
     pub fn of(folder: &Path, model: &Path, more: &[OsString]) -> Result<OwnJob, Failure> {
-        let first = Checkpoint::open_to_read(model)?;
-        let reading = reading(&first, model).map_err(|error| Failure::input(error.to_string()))?;
-        let form = LineForm::of(&reading).map_err(|why| Failure::input(format!("--learn: {why}")))?;
-        let path = |flag: &str, path: &Path| {
-            let mut word = OsString::from(format!("--{flag}="));
-            word.push(path);
-            word
-        };
-        let mut command = vec![OsString::from("train"), path("follow", &folder.join("examples"))];
-        command.push(path("warm-start", model));
-        command.push(path("checkpoint", &folder.join(CHECKPOINTS)));
-        let mut own =
-            vec![format!("--checkpoint-secs={CHECKPOINT_SECS}"), format!("--format={}", form.names().0)];
-        own.extend(words_of_reading(&reading)?);
-        own.extend(words_of_shape(&Shape::of(&first)));
-        // A flag may also be written behind `--`.
-        let more = spelled(more.iter().cloned());
-        let flag = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
-        let is_said = |own: &String| more.iter().any(|word| flag(&word.to_string_lossy()) == flag(own));
-        command.extend(own.iter().filter(|own| !is_said(own)).map(OsString::from));
-        command.extend(more.iter().cloned());
+        let mut command = vec![OsString::from("train")];
+        command.extend(flags_of_training(folder, model, more)?);
         let args = LaunchArgs {
             servers: 1,
             workers: 1,

@@ -190,7 +190,8 @@ impl Journal {
         }
         // A last part without a head was begun, and nothing was added to it.
         if ends.last() == Some(&0) {
-            (parts.pop(), ends.pop());
+            parts.pop();
+            ends.pop();
         }
         let last = match (parts.last(), ends.last()) {
             (Some(&first), Some(&end)) => Part::cut(folder, first, end)?,

@@ -207,8 +207,7 @@ impl Learning {
         let mut standing = self.learner.standing();
         let is_over = |standing: &Standing| standing.learned >= upto || standing.is_ending;
         let _ = tokio::time::timeout(deadline.left(), standing.wait_for(is_over)).await;
-        let last = standing.borrow().clone();
-        last
+        standing.borrow().clone()
     }
 
     /// Whether predictions are kept.
