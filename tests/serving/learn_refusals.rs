@@ -110,6 +110,12 @@ fn a_token_is_asked_for() {
     assert_eq!(post(&server, "/v1/learn", body).status, 401);
     let head = "POST /v1/learn HTTP/1.1\r\nAuthorization: Bearer a token of sixteen bytes";
     assert_eq!(ask(&server, head, body).status, 202);
+    drop(server);
+    // The processes of an own job have the token, too.
+    let server =
+        served(&format!("--model {model} --learn {place} --token-file {token} -- --no-intercept --l1 0"));
+    let known = ask(&server, head, body);
+    assert_eq!((known.status, known.json()["ids"].clone()), (200, json!({"1": "known"})));
 }
 
 /// Formats and folders that cannot be learned, and a folder that another process has.

@@ -15,9 +15,9 @@ pub struct LearnArgs {
     /// grows (train --follow), and journal/ has the ids that have come.
     #[arg(long, value_name = "DIR")]
     pub learn: Option<PathBuf>,
-    /// The servers of the job that trains DIR/examples. They say what is learned. Without this flag the command runs the
-    /// job itself, from the model of --model: its rows are in DIR/rows, and its checkpoints, which are served from then
-    /// on, in DIR/checkpoints.
+    /// The servers of the job that trains DIR/examples. They say what is learned. Without this flag the command runs
+    /// the job itself, from the model of --model: its rows are in DIR/rows, and its checkpoints, which are served from
+    /// then on, in DIR/checkpoints.
     #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', requires = "learn")]
     pub job: Vec<String>,
     /// The run of that job.

@@ -10,6 +10,7 @@ use gannet::job::{JobClient, JobStatus};
 use gannet::runs::RunId;
 use gannet::{Transports, WorkerConfig};
 use gannet_serve::{AskJob, JobStand, JoinLimits, KeeperLimits, LearnConfig, ModelOrigin};
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ impl JobServers {
         }
         let servers = self.servers.join(", ");
         match silent {
-            Some(why) => Err(format!("--job: {why}")),
-            None if self.is_known => Err(format!("--job {servers}: no server knows the job any more")),
+            Some(why) => Err(format!("the job that learns: {why}")),
+            None if self.is_known => Err(format!("no server knows the job that learns any more: {servers}")),
             None => Ok(JobStand::default()),
         }
     }
@@ -64,7 +65,7 @@ impl JobServers {
 fn stand(job: &JobStatus) -> Result<JobStand, String> {
     match &job.failed {
         Some(why) => Err(format!("the job that learns has failed: {why}")),
-        None => Ok(JobStand { found: job.tasks, trained: job.tasks_done }),
+        None => Ok(JobStand { found: job.tasks, trained: job.tasks_done, is_over: job.saved }),
     }
 }
 
@@ -87,7 +88,16 @@ pub fn own_job(args: &ServeArgs) -> Result<Option<OwnJob>, Failure> {
     let LearnArgs { learn, job, train, .. } = &args.learn;
     let Some(folder) = learn else { return Ok(None) };
     match (args.model.first(), job.is_empty()) {
-        (Some(model), true) => OwnJob::of(folder, &model.folder, train).map(Some),
+        (Some(model), true) => {
+            let mut more = train.clone();
+            // Its servers ask for the token that requests must have.
+            more.extend(args.security.token_file.iter().map(|file| {
+                let mut word = OsString::from("--token-file=");
+                word.push(file);
+                word
+            }));
+            OwnJob::of(folder, &model.folder, &more).map(Some)
+        }
         (Some(model), false) => {
             let flags = quoted(&flags_of_training(folder, &model.folder, &[])?);
             notice!("gannet: what is learned, a job trains with these flags: {flags}");

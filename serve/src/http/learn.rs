@@ -4,7 +4,7 @@ use super::answers::{failed, json};
 use super::app::App;
 use super::received::{Received, receive};
 use crate::error::RequestError;
-use crate::learn::{Learning, Offer, Place, Standing};
+use crate::learn::{IdOutcome, Learning, Offer, Standing};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -44,24 +44,24 @@ async fn answered(app: &App, received: Received<'_>) -> Result<Response, Request
     let offer = app.admission.compute(bytes.len(), deadline, work).await?;
     drop(bytes);
     let places = learning.take(&offer, deadline).await?;
-    let number = |place: &Place| match place {
-        Place::New(number) | Place::Known(number) => Some(number + 1),
-        Place::Unknown => None,
+    let number = |place: &IdOutcome| match place {
+        IdOutcome::New(number) | IdOutcome::Known(number) => Some(number + 1),
+        IdOutcome::Unknown => None,
     };
     let upto = places.iter().filter_map(number).max().unwrap_or(0);
     Ok(answer(&offer, &places, &learning.learned(upto, deadline).await))
 }
 
 /// What became of each id.
-fn answer(offer: &Offer, places: &[Place], standing: &Standing) -> Response {
+fn answer(offer: &Offer, places: &[IdOutcome], standing: &Standing) -> Response {
     let mut ids = Map::new();
     let mut are_waiting = false;
     for (offered, place) in offer.offered.iter().zip(places) {
         let word = match *place {
-            Place::Unknown => "unknown",
-            Place::New(number) | Place::Known(number) if number >= standing.learned => "waiting",
-            Place::New(_) => "learned",
-            Place::Known(_) => "known",
+            IdOutcome::Unknown => "unknown",
+            IdOutcome::New(number) | IdOutcome::Known(number) if number >= standing.learned => "waiting",
+            IdOutcome::New(_) => "learned",
+            IdOutcome::Known(_) => "known",
         };
         are_waiting |= word == "waiting";
         ids.insert(offered.id.clone(), word.into());

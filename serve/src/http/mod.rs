@@ -6,6 +6,7 @@ mod app;
 mod body;
 mod held_body;
 mod infer;
+mod keeping;
 mod learn;
 mod pages;
 mod plain;

@@ -4,10 +4,10 @@
 use super::answers::failed;
 use super::app::App;
 use super::held_body::holding;
+use super::keeping::Keeping;
 use super::received::{Received, receive, refused};
 use crate::depth::check_depth;
 use crate::error::RequestError;
-use crate::learn::{LineForm, kept_lines};
 use crate::limits::ANSWER_BODIES;
 use crate::models::{Chosen, TextForm};
 use crate::scores::{explained_lines, score};
@@ -79,15 +79,14 @@ async fn answered(
     let delimiter = asked.delimiter.as_deref().map(CsvForm::parse_delimiter).transpose();
     let delimiter = delimiter.map_err(|what| RequestError::Bad(format!("delimiter: {what}")))?;
     let most = ANSWER_BODIES * app.limits.body_bytes;
-    let keeping = id.and_then(|id| Some((app.learning.as_deref().filter(|learning| learning.keeps())?, id)));
-    let keeping = keeping.filter(|(learning, _)| LineForm::of(&model.saved.reading) == Ok(learning.form()));
+    let keeping = Keeping::of(app, id, &model);
     let mut kept = None;
     let work = || {
         let (form, bytes) = match is_json {
             true => (TextForm::Json, objects(bytes)?),
             false => (TextForm::Own, bytes),
         };
-        let lines = keeping.and_then(|(of, _)| kept_lines(of.form(), is_json, delimiter, &bytes));
+        let lines = keeping.map(|keeping| keeping.lines(is_json, delimiter, &bytes));
         let mut data = model.data(form, bytes)?;
         data.csv.delimiter = delimiter;
         if asked.explain {
@@ -95,12 +94,7 @@ async fn answered(
         }
         let scores = score(&model, &data, (most, deadline))?;
         app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
-        if let (Some((learning, id)), Some(lines)) = (keeping, lines)
-            && lines.len() == scores.forecasts.len()
-        {
-            kept = Some(lines.len());
-            learning.keep(id, lines)?;
-        }
+        kept = keeping.zip(lines).map(|(keeping, lines)| keeping.keep(lines, scores.forecasts.len()));
         Ok(scores.lines())
     };
     let text = app.admission.compute(size, deadline, work).await?;

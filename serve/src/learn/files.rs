@@ -3,10 +3,14 @@
 use super::journal::{failed, in_words, sync_folder};
 use crate::error::ServeError;
 use crate::limits::{KEPT_FILE_BYTES, KEPT_FILES};
+use gannet::storage::own_files;
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+/// So many bytes tell a file of this command from another.
+const BEGINNING_BYTES: usize = 64;
 
 /// The files that a training of the folder has, or gets.
 #[derive(Debug)]
@@ -71,13 +75,15 @@ impl ExampleFiles {
     /// In words.
     pub fn prepare(&self, number: u64, lines: &[u8]) -> Result<(), String> {
         let path = self.hidden(number);
+        // What a killed process has left begins with the same lines.
+        let beginning = &lines[..lines.len().min(BEGINNING_BYTES)];
         let write = || {
-            let mut file = File::create(&path)?;
+            let mut file = own_files::make_own(&path, beginning)?;
             file.write_all(lines)?;
             file.sync_all()
         };
         write().map_err(|error| {
-            let _ = fs::remove_file(&path);
+            let _ = own_files::remove_part(&path, &[beginning]);
             in_words(&path, &error)
         })
     }
@@ -92,7 +98,8 @@ impl ExampleFiles {
     /// In words.
     pub fn show(&mut self, number: u64, bytes: u64) -> Result<(), String> {
         let path = self.folder.join(self.name(number));
-        let shown = fs::rename(self.hidden(number), &path).and_then(|()| sync_folder(&self.folder));
+        let shown =
+            own_files::rename_new(&self.hidden(number), &path).and_then(|()| sync_folder(&self.folder));
         shown.map_err(|error| in_words(&path, &error))?;
         self.kept.push_back((number, bytes));
         self.bytes += bytes;
@@ -111,7 +118,7 @@ impl ExampleFiles {
                 break;
             }
             let path = self.folder.join(self.name(number));
-            fs::remove_file(&path).map_err(|error| in_words(&path, &error))?;
+            own_files::remove_listed(&path).map_err(|error| in_words(&path, &error))?;
             self.kept.pop_front();
             self.bytes -= bytes;
         }

@@ -1,7 +1,6 @@
 //! The lines of a folder that learns: how the model's training reads them, and where a label stands in them.
 
 use crate::error::RequestError;
-use crate::models::ServedModel;
 use gannet::train::saved::{DataReading, SavedModel};
 use gannet::train::{Block, Data, Format, Reader, Share, TrainError};
 
@@ -63,17 +62,18 @@ impl LineForm {
     }
 
     /// A line with this label. `label` is JSON: a number, a text, or for columns an object with several of them.
+    /// `column` is the one of the label.
     ///
     /// # Errors
     /// The label is something else, in words.
-    pub fn with_label(self, model: &ServedModel, line: &str, label: &str) -> Result<String, String> {
+    pub fn with_label(self, column: Option<&str>, line: &str, label: &str) -> Result<String, String> {
         let text = || match serde_json::from_str(label) {
             Ok(serde_json::Value::String(text)) if !text.contains('\n') => Ok(text),
             Ok(serde_json::Value::Number(_)) => Ok(label.to_owned()),
             _ => Err(format!("{label} is no label: a number or a text is needed")),
         };
         match self {
-            LineForm::Json => with_members(model, line, label),
+            LineForm::Json => with_members(column.unwrap_or_default(), line, label),
             LineForm::Vw => {
                 let features = line.split_once('|').map_or("", |(_, features)| features);
                 Ok(format!("{} |{features}", text()?))
@@ -88,20 +88,19 @@ impl LineForm {
 }
 
 /// An object with other members: that of the label, or those of an object.
-fn with_members(model: &ServedModel, line: &str, label: &str) -> Result<String, String> {
+fn with_members(own: &str, line: &str, label: &str) -> Result<String, String> {
     let no_json = |error: sonic_rs::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
-    let own = model.saved.reading.columns.as_ref().and_then(|columns| columns.label.as_deref());
     let mut set = Vec::new();
     if label.trim_start().starts_with('{') {
         for member in sonic_rs::to_object_iter(label) {
             let (name, value) = member.map_err(no_json)?;
             set.push((name.to_string(), value.as_raw_str().to_owned()));
         }
-        if set.iter().all(|(name, _)| Some(name.as_str()) != own) {
-            return Err(format!("the object has no member {:?}", own.unwrap_or_default()));
+        if set.iter().all(|(name, _)| name != own) {
+            return Err(format!("the object has no member {own:?}"));
         }
     } else {
-        set.push((own.unwrap_or_default().to_owned(), label.to_owned()));
+        set.push((own.to_owned(), label.to_owned()));
     }
     let mut all = String::from("{");
     let mut put = |name: &str, value: &str| {
@@ -162,4 +161,41 @@ pub fn check(model: &SavedModel, form: LineForm, named: &str, lines: &[&str]) ->
         }
     }
     Err(RequestError::bad("the lines are not one example each"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The label of a line is replaced, or put before a line that has none.
+    #[test]
+    fn labels_are_put_where_they_stand() {
+        let cases = [
+            (LineForm::Numbered(Format::Libsvm), "1 3:0.5 4:1", "0", "0 3:0.5 4:1"),
+            (LineForm::Numbered(Format::Libsvm), "3:0.5", "-1", "-1 3:0.5"),
+            (LineForm::Numbered(Format::Libffm), "0:3:1", "1", "1 0:3:1"),
+            (LineForm::Numbered(Format::Libsvm), "1", "0", "0 "),
+            (LineForm::Vw, "|a x y:2", "1", "1 |a x y:2"),
+            (LineForm::Vw, "-1 2 'tag|a x |b z", "\"1 0.5\"", "1 0.5 |a x |b z"),
+        ];
+        for (form, line, label, expected) in cases {
+            assert_eq!(form.with_label(None, line, label).unwrap(), expected, "{line}");
+        }
+        for label in ["null", "[1]", "\"a\nb\"", "{\"label\": 1}"] {
+            assert!(
+                LineForm::Vw.with_label(None, "|a x", label).unwrap_err().contains("is no label"),
+                "{label}"
+            );
+        }
+    }
+
+    #[test]
+    fn members_are_replaced_and_the_others_stay_as_they_are() {
+        let set = |line: &str, label: &str| LineForm::Json.with_label(Some("y"), line, label);
+        assert_eq!(set("{\"a\": 1.50, \"y\": 3}", "0").unwrap(), "{\"a\":1.50,\"y\":0}");
+        assert_eq!(set("{}", "\"yes\"").unwrap(), "{\"y\":\"yes\"}");
+        let both = set("{\"w\": 1, \"b c\": [\"x\"]}", "{\"y\": 1, \"w\": 2}").unwrap();
+        assert_eq!(both, "{\"b c\":[\"x\"],\"y\":1,\"w\":2}");
+        assert!(set("{}", "{\"w\": 2}").unwrap_err().contains("has no member \"y\""));
+    }
 }

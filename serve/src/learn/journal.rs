@@ -1,11 +1,12 @@
 //! The journal of a folder that learns: every example that was taken, with its id. A restart goes on from it.
 //!
-//! The journal is a list of parts, `part-NUMBER`, by the number of the first example in them. Each begins with a head. A
-//! record is written with one call and then synced, and only then is it true. The last part may end in a torn record,
-//! which is cut away at the start. In another part that is damage.
+//! The journal is a list of parts, `part-NUMBER`, by the number of the first example in them. Each begins with
+//! [`BEGINNING`] and a head. A record is written with one call and then synced, and only then is it true. The last part
+//! may end in a torn record, which is cut away at the start. In another part that is damage.
 
 use super::record::{Example, Read, Record, Released};
 use crate::error::ServeError;
+use gannet::storage::own_files;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 /// What the names of parts begin with.
 const PART: &str = "part-";
+
+/// The bytes with which a part begins.
+pub const BEGINNING: &[u8] = b"GNTLEARN1\n";
 
 /// A journal that records are added to.
 #[derive(Debug)]
@@ -105,10 +109,10 @@ impl Part {
         released: Released,
     ) -> Result<Part, (PathBuf, io::Error)> {
         let path = path_of(folder, next);
-        let head = Record::Head { format: format.to_owned(), next, released }.bytes();
+        let record = Record::Head { format: format.to_owned(), next, released };
+        let head = [BEGINNING, &record.bytes()].concat();
         let made = || {
-            let options = OpenOptions::new().create(true).truncate(true).write(true).clone();
-            let file = options.open(&path)?;
+            let file = own_files::make_own(&path, BEGINNING)?;
             file.write_all_at(&head, 0)?;
             file.sync_all()?;
             sync_folder(folder)?;
@@ -137,12 +141,19 @@ impl Part {
 }
 
 impl Recovered {
-    /// Takes the records of a part. Returns where they end.
+    /// Takes the records of a part. Returns where they end; 0: it has no head.
     fn take(&mut self, bytes: &[u8], (is_first, first): (bool, u64), format: &str) -> Result<usize, String> {
-        let mut at = 0;
+        let begin = BEGINNING.len();
+        if BEGINNING.starts_with(bytes) {
+            return Ok(0);
+        }
+        if !bytes.starts_with(BEGINNING) {
+            return Err("is no part of a journal".to_owned());
+        }
+        let mut at = begin;
         loop {
             let (record, next) = match Record::read(bytes, at) {
-                Read::End | Read::Torn => return Ok(at),
+                Read::End | Read::Torn => return Ok(if at > begin { at } else { 0 }),
                 Read::Damaged => return Err(format!("is damaged at its byte {at}")),
                 Read::Whole(record, next) => (record, next),
             };
@@ -151,14 +162,14 @@ impl Recovered {
                 Record::Head { format: own, .. } if own != format => {
                     return Err(format!("has lines of {own}, and the model reads {format}"));
                 }
-                Record::Head { next, released, .. } if at == 0 && next == first && is_first => {
+                Record::Head { next, released, .. } if at == begin && next == first && is_first => {
                     (self.first, self.released, self.released_from) = (next, released, released.upto);
                 }
-                Record::Head { next, .. } if at == 0 && next == first && next == expected => {}
-                Record::Examples { first, mut examples } if at > 0 && first == expected => {
+                Record::Head { next, .. } if at == begin && next == first && next == expected => {}
+                Record::Examples { first, mut examples } if at > begin && first == expected => {
                     self.examples.append(&mut examples);
                 }
-                Record::Released(released) if at > 0 => {
+                Record::Released(released) if at > begin => {
                     self.released_from = self.released.upto;
                     self.released = released;
                 }
@@ -235,11 +246,10 @@ impl Journal {
             self.last = begun.map_err(|(path, error)| {
                 let why = in_words(&path, &error);
                 // A part that stays would begin in the middle of this one.
-                if let Err(error) = fs::remove_file(&path).and_then(|()| sync_folder(&self.folder))
-                    && error.kind() != ErrorKind::NotFound
-                {
-                    self.broken =
-                        Some(format!("{}: remove this file, and start this process again", path.display()));
+                let removed = own_files::remove_part(&path, &[BEGINNING]);
+                if removed.and_then(|_| sync_folder(&self.folder)).is_err() {
+                    let path = path.display();
+                    self.broken = Some(format!("{path}: remove this file, and start this process again"));
                 }
                 why
             })?;
@@ -247,7 +257,7 @@ impl Journal {
         }
         while self.parts.get(1).is_some_and(|&second| second <= needed) {
             let path = path_of(&self.folder, self.parts[0]);
-            fs::remove_file(&path).map_err(|error| in_words(&path, &error))?;
+            own_files::remove_own(&path, &[BEGINNING]).map_err(|error| in_words(&path, &error))?;
             self.parts.remove(0);
         }
         Ok(())

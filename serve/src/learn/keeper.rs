@@ -20,6 +20,8 @@ pub struct JobStand {
     pub found: u64,
     /// Tasks that it has trained.
     pub trained: u64,
+    /// It has ended: it finds no more.
+    pub is_over: bool,
 }
 
 /// Settings of a folder that learns.
@@ -42,7 +44,7 @@ pub struct Offered {
 
 /// What became of an offered example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum IdOutcome {
     /// It is taken, under this number.
     New(u64),
     /// An example with its id was taken before, under this number.
@@ -145,18 +147,18 @@ impl Keeper {
     }
 
     /// Takes the examples of several requests, each as a whole or not at all. When this returns, they are on the disk.
-    pub fn take(&mut self, requests: &[Vec<Offered>]) -> Vec<Result<Vec<Place>, Refused>> {
+    pub fn take(&mut self, requests: &[Vec<Offered>]) -> Vec<Result<Vec<IdOutcome>, Refused>> {
         let (mut ids, mut taken) = (HashMap::new(), Vec::new());
         let (first, mut bytes) = (self.ids.next(), self.lines.len() + self.released_bytes);
         let mut place_of = |offered: &Offered| {
             if let Some(number) = self.ids.number(&offered.id).or_else(|| ids.get(&offered.id).copied()) {
-                return Place::Known(number);
+                return IdOutcome::Known(number);
             }
-            let Some(line) = &offered.line else { return Place::Unknown };
+            let Some(line) = &offered.line else { return IdOutcome::Unknown };
             let number = first + taken.len() as u64;
             ids.insert(offered.id.clone(), number);
             taken.push(Example { id: offered.id.clone(), line: line.clone() });
-            Place::New(number)
+            IdOutcome::New(number)
         };
         let mut answers = Vec::new();
         for request in requests {
@@ -182,7 +184,7 @@ impl Keeper {
                 }
             }
             Err(why) => {
-                let is_lost = |place: &Place| matches!(place, Place::New(n) | Place::Known(n) if *n >= first);
+                let is_lost = |place: &IdOutcome| matches!(place, IdOutcome::New(n) | IdOutcome::Known(n) if *n >= first);
                 for answer in &mut answers {
                     if answer.as_ref().is_ok_and(|places| places.iter().any(is_lost)) {
                         *answer = Err(Refused::Unwritten(why.clone()));
@@ -219,7 +221,7 @@ impl Keeper {
             self.files.forget(self.released.file)?;
             self.journal.tidy(self.ids.next(), self.released, self.ids.first())?;
         }
-        if self.lines.is_empty() {
+        if self.lines.is_empty() || job.is_over {
             return Ok(());
         }
         let released = Released { file: self.released.file + 1, upto: self.ids.next(), base: job.found };

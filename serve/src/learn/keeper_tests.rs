@@ -1,6 +1,6 @@
 //! The state of a folder that learns against a model of it: what clients were told, and what a job trains.
 
-use super::keeper::{JobStand, Keeper, KeeperLimits, Offered, Place, Refused};
+use super::keeper::{IdOutcome, JobStand, Keeper, KeeperLimits, Offered, Refused};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::fs;
@@ -10,6 +10,10 @@ const LIMITS: KeeperLimits = KeeperLimits { ids: 1 << 20, waiting_bytes: 1 << 20
 
 fn open(folder: &Path, limits: KeeperLimits) -> Keeper {
     Keeper::open(folder, ("libsvm", ".svm"), limits).unwrap()
+}
+
+fn stand(found: u64, trained: u64) -> JobStand {
+    JobStand { found, trained, is_over: false }
 }
 
 fn example(id: impl ToString) -> Offered {
@@ -77,7 +81,7 @@ struct Job {
 
 impl Job {
     fn stand(&self) -> JobStand {
-        JobStand { found: self.files, trained: self.trained_files }
+        stand(self.files, self.trained_files)
     }
 
     fn find(&mut self, folder: &Path) {
@@ -131,11 +135,11 @@ proptest! {
                     for (ids, places) in requests.iter().zip(keeper.take(&offers)) {
                         for (id, place) in ids.iter().zip(places.unwrap()) {
                             let expected = match numbers.get(id) {
-                                Some(&number) => Place::Known(number),
+                                Some(&number) => IdOutcome::Known(number),
                                 None => {
                                     numbers.insert(*id, all.len() as u64);
                                     all.push(*id);
-                                    Place::New(all.len() as u64 - 1)
+                                    IdOutcome::New(all.len() as u64 - 1)
                                 }
                             };
                             prop_assert_eq!(place, expected);
@@ -179,14 +183,14 @@ fn the_last_ids_are_known() {
     let mut keeper = open(folder.path(), limits);
     let take = |keeper: &mut Keeper, id: u32| keeper.take(&[vec![example(id)]]).remove(0).unwrap()[0];
     for id in 0..6 {
-        assert_eq!(take(&mut keeper, id), Place::New(u64::from(id)));
+        assert_eq!(take(&mut keeper, id), IdOutcome::New(u64::from(id)));
     }
-    assert_eq!(take(&mut keeper, 0), Place::Known(0), "it is not learned");
+    assert_eq!(take(&mut keeper, 0), IdOutcome::Known(0), "it is not learned");
     keeper.goes_on(JobStand::default()).unwrap();
-    keeper.goes_on(JobStand { found: 1, trained: 1 }).unwrap();
+    keeper.goes_on(stand(1, 1)).unwrap();
     assert_eq!(
         (keeper.learned(), take(&mut keeper, 3), take(&mut keeper, 2)),
-        (6, Place::Known(3), Place::New(6))
+        (6, IdOutcome::Known(3), IdOutcome::New(6))
     );
 }
 
@@ -196,12 +200,24 @@ fn what_waits_is_bounded() {
     let mut keeper = open(folder.path(), KeeperLimits { waiting_bytes: 24, ..LIMITS });
     let offers = [vec![example(1), example(2), example(3)], vec![example(4), example(5)], vec![example(1)]];
     let answers = keeper.take(&offers);
-    assert!(answers[0].is_ok() && answers[2] == Ok(vec![Place::Known(0)]), "{answers:?}");
+    assert!(answers[0].is_ok() && answers[2] == Ok(vec![IdOutcome::Known(0)]), "{answers:?}");
     assert_eq!(answers[1], Err(Refused::Full));
     keeper.goes_on(JobStand::default()).unwrap();
     assert_eq!(keeper.take(&offers[1..2]), [Err(Refused::Full)], "they are with the job");
-    keeper.goes_on(JobStand { found: 1, trained: 1 }).unwrap();
-    assert_eq!(keeper.take(&offers[1..2]), [Ok(vec![Place::New(3), Place::New(4)])]);
+    keeper.goes_on(stand(1, 1)).unwrap();
+    assert_eq!(keeper.take(&offers[1..2]), [Ok(vec![IdOutcome::New(3), IdOutcome::New(4)])]);
+}
+
+/// A job that has ended gets no more files. What it has trained is learned.
+#[test]
+fn a_job_that_has_ended_gets_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = open(folder.path(), LIMITS);
+    keeper.take(&[vec![example(1)]])[0].as_ref().unwrap();
+    keeper.goes_on(JobStand::default()).unwrap();
+    keeper.take(&[vec![example(2)]])[0].as_ref().unwrap();
+    keeper.goes_on(JobStand { is_over: true, ..stand(1, 1) }).unwrap();
+    assert_eq!((keeper.learned(), lines(folder.path())), (1, vec!["1 1:1".to_owned()]));
 }
 
 /// A label without a prediction is told so, unless its id was learned before.
@@ -212,8 +228,44 @@ fn a_label_alone_is_no_example() {
     let label = |id: &str| Offered { id: id.into(), line: None };
     assert_eq!(
         keeper.take(&[vec![label("1"), example("1"), label("1")]])[0],
-        Ok(vec![Place::Unknown, Place::New(0), Place::Known(0)])
+        Ok(vec![IdOutcome::Unknown, IdOutcome::New(0), IdOutcome::Known(0)])
     );
+}
+
+/// A journal whose last record is cut anywhere has all examples before it, and takes others in its place.
+#[test]
+fn a_torn_record_is_cut_away_wherever_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let ids_of = |keeper: &mut Keeper, ids: [u32; 3]| {
+        let offers: Vec<Offered> = ids.iter().map(example).collect();
+        keeper.take(&[offers]).remove(0).unwrap()
+    };
+    let mut keeper = open(folder.path(), LIMITS);
+    ids_of(&mut keeper, [1, 2, 3]);
+    let path = last_part(folder.path());
+    let whole = fs::metadata(&path).unwrap().len() as usize;
+    ids_of(&mut keeper, [4, 5, 6]);
+    drop(keeper);
+    let bytes = fs::read(&path).unwrap();
+    for end in whole..bytes.len() {
+        fs::write(&path, &bytes[..end]).unwrap();
+        let mut keeper = open(folder.path(), LIMITS);
+        let expected = [IdOutcome::Known(2), IdOutcome::New(3), IdOutcome::New(4)];
+        assert_eq!(ids_of(&mut keeper, [3, 5, 6]), expected, "cut at {end}");
+        drop(keeper);
+        assert_eq!(
+            ids_of(&mut open(folder.path(), LIMITS), [5, 6, 4]),
+            [3, 4, 5].map(|n| match n {
+                5 => IdOutcome::New(n),
+                n => IdOutcome::Known(n),
+            })
+        );
+    }
+    for end in 0..whole {
+        fs::write(&path, &bytes[..end]).unwrap();
+        let mut keeper = open(folder.path(), LIMITS);
+        assert_eq!(ids_of(&mut keeper, [1, 2, 3]), [0, 1, 2].map(IdOutcome::New), "cut at {end}");
+    }
 }
 
 /// A journal that is damaged in the middle, or of another format, is refused by name, and nothing is cut away.

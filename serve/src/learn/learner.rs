@@ -2,7 +2,7 @@
 //! have come meanwhile with one sync of the disk. `gannet-learn-job` asks the job how far it is.
 
 use super::counters::LearnCounters;
-use super::keeper::{JobStand, Keeper, Offered, Place, Refused};
+use super::keeper::{IdOutcome, JobStand, Keeper, Offered, Refused};
 use crate::limits::{ASK_JOB_EVERY, ASK_JOB_IDLE, GROUP_REQUESTS, LEARN_QUEUE};
 use std::collections::VecDeque;
 use std::io;
@@ -17,9 +17,9 @@ use tokio::sync::{oneshot, watch};
 pub type AskJob = Box<dyn FnMut() -> Result<JobStand, String> + Send>;
 
 /// The places of the examples of a request.
-type Taken = Result<Vec<Place>, Refused>;
+type Taken = Result<Vec<IdOutcome>, Refused>;
 
-enum Message {
+enum LearnMessage {
     Offer { offered: Vec<Offered>, answer: oneshot::Sender<Taken> },
     Job(Result<JobStand, String>),
     End,
@@ -44,20 +44,20 @@ struct Shared {
 }
 
 /// The threads. Dropping it ends them.
-pub struct Learner {
-    messages: SyncSender<Message>,
+pub struct LearnThreads {
+    messages: SyncSender<LearnMessage>,
     standing: watch::Sender<Standing>,
     shared: Arc<Shared>,
     asking: Option<JoinHandle<()>>,
     keeping: Option<JoinHandle<()>>,
 }
 
-impl Learner {
+impl LearnThreads {
     /// Starts the threads.
     ///
     /// # Errors
     /// The system cannot start one.
-    pub fn start(keeper: Keeper, ask: AskJob, counters: Arc<LearnCounters>) -> io::Result<Learner> {
+    pub fn start(keeper: Keeper, ask: AskJob, counters: Arc<LearnCounters>) -> io::Result<LearnThreads> {
         let (messages, received) = sync_channel(LEARN_QUEUE);
         let standing = watch::Sender::new(Standing { learned: keeper.learned(), ..Standing::default() });
         let is_waiting = AtomicBool::new(keeper.waiting() > 0);
@@ -72,7 +72,7 @@ impl Learner {
             shared: shared.clone(),
             asking: asking.thread().clone(),
         };
-        let mut learner = Learner { messages, standing, shared, asking: Some(asking), keeping: None };
+        let mut learner = LearnThreads { messages, standing, shared, asking: Some(asking), keeping: None };
         let run = move || keeping.run(&received);
         learner.keeping = Some(Builder::new().name("gannet-learn".into()).spawn(run)?);
         Ok(learner)
@@ -86,7 +86,7 @@ impl Learner {
     /// Offers examples. `None`: too many requests wait.
     pub fn offer(&self, offered: Vec<Offered>) -> Option<oneshot::Receiver<Taken>> {
         let (answer, answered) = oneshot::channel();
-        match self.messages.try_send(Message::Offer { offered, answer }) {
+        match self.messages.try_send(LearnMessage::Offer { offered, answer }) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => Some(answered),
             Err(TrySendError::Full(_)) => None,
         }
@@ -98,10 +98,10 @@ impl Learner {
     }
 }
 
-impl Drop for Learner {
+impl Drop for LearnThreads {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Relaxed);
-        let _ = self.messages.send(Message::End);
+        let _ = self.messages.send(LearnMessage::End);
         if let Some(asking) = &self.asking {
             asking.thread().unpark();
         }
@@ -114,9 +114,9 @@ impl Drop for Learner {
 }
 
 /// Asks the job, often while examples wait.
-fn ask_on(mut ask: AskJob, shared: &Shared, say: &SyncSender<Message>) {
+fn ask_on(mut ask: AskJob, shared: &Shared, say: &SyncSender<LearnMessage>) {
     while !shared.is_ending.load(Relaxed) {
-        if say.send(Message::Job(ask())).is_err() {
+        if say.send(LearnMessage::Job(ask())).is_err() {
             return;
         }
         let every = if shared.is_waiting.load(Relaxed) { ASK_JOB_EVERY } else { ASK_JOB_IDLE };
@@ -135,15 +135,15 @@ struct Keeping {
 }
 
 impl Keeping {
-    fn run(mut self, received: &Receiver<Message>) {
+    fn run(mut self, received: &Receiver<LearnMessage>) {
         while let Ok(first) = received.recv() {
             let (mut offers, mut job, mut is_end) = (Vec::new(), None, false);
             let more = std::iter::from_fn(|| received.try_recv().ok()).take(GROUP_REQUESTS);
             for message in std::iter::once(first).chain(more) {
                 match message {
-                    Message::Offer { offered, answer } => offers.push((offered, answer)),
-                    Message::Job(said) => job = Some(said),
-                    Message::End => is_end = true,
+                    LearnMessage::Offer { offered, answer } => offers.push((offered, answer)),
+                    LearnMessage::Job(said) => job = Some(said),
+                    LearnMessage::End => is_end = true,
                 }
             }
             self.take(offers);
@@ -181,6 +181,9 @@ impl Keeping {
         let trouble = match said {
             Ok(job) => match (self.keeper.goes_on(job), self.keeper.base()) {
                 (Err(why), _) => Some(why),
+                (Ok(()), _) if job.is_over && self.keeper.waiting() > 0 => {
+                    Some("the job that learns has ended: start its workers again with --continue".to_owned())
+                }
                 (Ok(()), Some(base)) if job.found < base => Some(format!(
                     "the job has found {} tasks, and had found {base} before the last file: it trains files again after \
                      going back to a checkpoint, or it is another job, which needs a new folder (--learn)",

@@ -23,7 +23,7 @@ pub use body::LearnBody;
 pub use counters::LearnCounters;
 pub use form::LineForm;
 pub use joins::JoinLimits;
-pub use keeper::{JobStand, KeeperLimits, Offered, Place};
+pub use keeper::{IdOutcome, JobStand, KeeperLimits, Offered};
 pub use kept::kept_lines;
 pub use learner::{AskJob, Standing};
 
@@ -31,11 +31,12 @@ use crate::error::{RequestError, ServeError};
 use crate::models::ServedModel;
 use crate::scores::Deadline;
 use body::check_id;
+use gannet::storage::own_files;
 use gannet::train::saved::SavedModel;
 use joins::Joins;
 use keeper::{Keeper, Refused};
-use learner::Learner;
-use std::fs::{File, TryLockError};
+use learner::LearnThreads;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,7 +58,7 @@ pub struct LearnConfig {
 /// A folder that learns.
 pub struct Learning {
     form: LineForm,
-    learner: Learner,
+    learner: LearnThreads,
     joins: Option<Mutex<Joins>>,
     counters: Arc<LearnCounters>,
     /// The places of requests that may wait.
@@ -75,16 +76,17 @@ pub struct Offer {
 /// Locks the folder: two processes would give the training the same numbers of files.
 fn locked(config: &LearnConfig) -> Result<File, ServeError> {
     let path = config.folder.join("lock");
-    let opened = std::fs::create_dir_all(&config.folder)
-        .and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
-    let file = opened.map_err(|error| journal::failed(&path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(ServeError::Settings(format!(
+    let locked = std::fs::create_dir_all(&config.folder).and_then(|()| {
+        let file = own_files::open_or_make(&path)?;
+        Ok(own_files::lock_exclusive(&file)?.then_some(file))
+    });
+    match locked {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err(ServeError::Settings(format!(
             "--learn {}: another process learns in this folder; stop it, or name another folder",
             config.folder.display()
         ))),
-        Err(TryLockError::Error(error)) => Err(journal::failed(&path, &error)),
+        Err(error) => Err(journal::failed(&path, &error)),
     }
 }
 
@@ -103,7 +105,7 @@ impl Learning {
             LineForm::of(&model.reading).map_err(|why| ServeError::Settings(format!("--learn: {why}")))?;
         let lock = locked(&config)?;
         let keeper = Keeper::open(&config.folder, form.names(), config.limits)?;
-        let learner = Learner::start(keeper, config.ask, counters.clone())?;
+        let learner = LearnThreads::start(keeper, config.ask, counters.clone())?;
         let joins = config.join.map(|limits| Mutex::new(Joins::new(limits)));
         let places = Semaphore::new((requests / 2).max(1));
         Ok(Learning { form, learner, joins, counters, places, _lock: lock })
@@ -156,9 +158,10 @@ impl Learning {
         };
         let expired = joins.expire(Instant::now());
         self.told(&joins, expired);
+        let column = model.saved.reading.columns.as_ref().and_then(|columns| columns.label.as_deref());
         let mut offered = Vec::new();
         for (id, label) in labels {
-            let kept = joins.line(&id).map(|line| self.form.with_label(model, line, &label)).transpose();
+            let kept = joins.line(&id).map(|line| self.form.with_label(column, line, &label)).transpose();
             let line = kept.map_err(|what| RequestError::Bad(format!("the label of {id:?}: {what}")))?;
             offered.push(Offered { id, line });
         }
@@ -172,7 +175,7 @@ impl Learning {
     ///
     /// # Errors
     /// There are too many, the time is over, or they cannot be written.
-    pub async fn take(&self, offer: &Offer, deadline: Deadline) -> Result<Vec<Place>, RequestError> {
+    pub async fn take(&self, offer: &Offer, deadline: Deadline) -> Result<Vec<IdOutcome>, RequestError> {
         let Some(taken) = self.learner.offer(offer.offered.clone()) else {
             return Err(RequestError::Busy("too many requests with examples at once"));
         };
@@ -189,12 +192,12 @@ impl Learning {
         Ok(places)
     }
 
-    fn count(&self, offer: &Offer, places: &[Place]) {
-        let count = |of: fn(&Place) -> bool| places.iter().filter(|place| of(place)).count() as u64;
-        let taken = count(|place| matches!(place, Place::New(_)));
+    fn count(&self, offer: &Offer, places: &[IdOutcome]) {
+        let count = |of: fn(&IdOutcome) -> bool| places.iter().filter(|place| of(place)).count() as u64;
+        let taken = count(|place| matches!(place, IdOutcome::New(_)));
         self.counters.taken.fetch_add(taken, Relaxed);
-        self.counters.repeats.fetch_add(count(|place| matches!(place, Place::Known(_))), Relaxed);
-        self.counters.unknown.fetch_add(count(|place| matches!(place, Place::Unknown)), Relaxed);
+        self.counters.repeats.fetch_add(count(|place| matches!(place, IdOutcome::Known(_))), Relaxed);
+        self.counters.unknown.fetch_add(count(|place| matches!(place, IdOutcome::Unknown)), Relaxed);
         if let Some(mut joins) = self.joins().filter(|_| offer.is_of_labels) {
             self.counters.joined.fetch_add(taken, Relaxed);
             offer.offered.iter().for_each(|Offered { id, .. }| joins.joined(id));
@@ -216,19 +219,18 @@ impl Learning {
     }
 
     /// Keeps the lines of a request for predictions, for their labels. The first one, if it is the only one, has the id
-    /// of the request; else they are `ID/1`, `ID/2` and so on.
-    ///
-    /// # Errors
-    /// The id is empty or too long.
-    pub fn keep(&self, id: &str, lines: Vec<String>) -> Result<(), RequestError> {
-        let Some(mut joins) = self.joins() else { return Ok(()) };
-        let (now, is_one, mut expired) = (Instant::now(), lines.len() == 1, 0);
-        let id_of = |at: usize| if is_one { id.to_owned() } else { format!("{id}/{at}") };
-        check_id(&id_of(lines.len()))?;
+    /// of the request; else they are `ID/1`, `ID/2` and so on. Returns how many it keeps: none if the id is too long.
+    pub fn keep(&self, id: &str, lines: Vec<String>) -> usize {
+        let Some(mut joins) = self.joins() else { return 0 };
+        let (now, count, mut expired) = (Instant::now(), lines.len(), 0);
+        let id_of = |at: usize| if count == 1 { id.to_owned() } else { format!("{id}/{at}") };
+        if check_id(&id_of(count)).is_err() {
+            return 0;
+        }
         for (at, line) in (1..).zip(lines) {
             expired += joins.keep(&id_of(at), line, now);
         }
         self.told(&joins, expired);
-        Ok(())
+        count
     }
 }

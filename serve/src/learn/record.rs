@@ -1,7 +1,7 @@
 //! The records of the journal, and their bytes.
 //!
-//! A record is its length (u32), the CRC-32C of what follows the CRC (u32), and a kind (u8) with its fields. Numbers are
-//! little-endian; a text is its length (u32) and its bytes.
+//! A record is its length (u32), the CRC-32C of what follows the CRC (u32), and a kind (u8) with its fields. Numbers
+//! are little-endian; a text is its length (u32) and its bytes.
 
 use std::str;
 
