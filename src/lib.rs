@@ -281,9 +281,12 @@ pub mod storage {
         RowBlock, RowFileEncoder, RowFileHead, RowFileKind, RowFileReader, RowFileWriter, SavedRowFile,
         ShardCut, StateEntry, StoreWriter, StoredFile, TableCut, TableUid, Verified,
     };
-    pub use gannet_worker::{CheckpointOptions, SavedCheckpoint, save_checkpoint};
+    pub use gannet_worker::{
+        CheckpointOptions, FollowedCut, FollowedRows, FollowedTable, Follower, SavedCheckpoint,
+        save_checkpoint,
+    };
     // Cuts of shards in one's own process.
-    pub use gannet_core::{CutProgress, MarkedShard, Position, PushOptions, PushProgress};
+    pub use gannet_core::{CutProgress, CutReader, MarkedShard, Position, PushOptions, PushProgress};
 }
 
 /// Transports: tcp, shared memory and RDMA (docs/transports.md).

@@ -61,6 +61,7 @@ pub use table::commands::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_M
 pub use table::commands::replay::ReplayError;
 pub use table::cuts::cut::{CutProgress, MarkedShard};
 pub use table::cuts::restore::RestoreRowsError;
+pub use table::cuts::saved_rows::CutReader;
 pub use table::owned::position::Position;
 pub use table::owned::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 pub use table::progress::cursors::PushProgress;

@@ -161,10 +161,17 @@ impl Counters {
 fn tell_slot(slot: &crate::models::Slot, page: &mut dyn MetricsSink) {
     let model = slot.current();
     let labels = [("model", &*slot.name), ("version", &*model.version)];
+    // A version that changes several times a second is no label.
+    let labels = if slot.origin.follows() { &labels[..1] } else { &labels[..] };
     let age = SystemTime::now().duration_since(model.saved_at).unwrap_or_default().as_secs_f64();
-    page.gauge("gannet_serve_model_age_seconds", "The time since the model was saved.", &labels, age);
+    page.gauge(
+        "gannet_serve_model_age_seconds",
+        "The time since the model was saved, or since the state of the servers that it has.",
+        labels,
+        age,
+    );
     let rows = model.saved.rows as f64;
-    page.gauge("gannet_serve_model_rows", "Rows of the model's features.", &labels, rows);
+    page.gauge("gannet_serve_model_rows", "Rows of the model's features.", labels, rows);
     let name = [("model", &*slot.name)];
     page.counter(
         "gannet_serve_model_replacements_total",
@@ -174,14 +181,28 @@ fn tell_slot(slot: &crate::models::Slot, page: &mut dyn MetricsSink) {
     );
     page.counter(
         "gannet_serve_model_refusals_total",
-        "How often a new model could not be loaded, so that the former one stayed.",
+        "How often a new model could not be loaded, or servers not be followed, so that the former one stayed.",
         &name,
         slot.refused.load(Relaxed) as f64,
     );
     page.gauge(
         "gannet_serve_model_behind",
-        "1 while the newest model cannot be loaded and a former one is served.",
+        "1 while the newest model cannot be loaded, or servers not be followed, and a former one is served.",
         &name,
         f64::from(u8::from(slot.is_behind.load(Relaxed))),
     );
+    if slot.origin.follows() {
+        page.counter(
+            "gannet_serve_follow_changes_total",
+            "How often the model took over the changes of the servers that it follows.",
+            &name,
+            slot.taken_over.load(Relaxed) as f64,
+        );
+        page.gauge(
+            "gannet_serve_follow_lag_commands",
+            "Commands of the servers that the model lacked before it took over changes the last time.",
+            &name,
+            slot.lag_commands.load(Relaxed) as f64,
+        );
+    }
 }

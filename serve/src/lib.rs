@@ -23,7 +23,7 @@ pub use error::{RequestError, ServeError};
 pub use http::Serving;
 pub use learn::{AskJob, JobStand, JoinLimits, KeeperLimits, LearnConfig, LearnCounters, LineForm};
 pub use limits::Limits;
-pub use models::{Catalog, ModelOrigin, ServedModel, Slot};
+pub use models::{Catalog, FollowedServers, Following, ModelOrigin, NotesOfRun, ServedModel, Slot};
 pub use scores::explanation;
 
 use crate::http::App;

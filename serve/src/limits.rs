@@ -64,6 +64,21 @@ pub const RETRY_AFTER: &str = "1";
 /// How often the folder of a model is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How often a model takes over the changes of servers that it follows.
+pub const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+
+/// The longest time between two tries to follow servers that do not answer.
+pub const FOLLOW_RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// How long changes wait for requests that still use the copy of the model into which they go.
+pub const COPY_WAIT: Duration = Duration::from_millis(100);
+
+/// Changed rows that wait for such requests at most. With more, all rows are read anew.
+pub const FOLLOW_BEHIND_ROWS_MAX: usize = 16 << 20;
+
+/// How often a failure to follow is logged.
+pub const FOLLOW_LOG_EVERY: Duration = Duration::from_secs(30);
+
 /// How often checkpoints are listed.
 pub const LIST_EVERY: Duration = Duration::from_secs(2);
 

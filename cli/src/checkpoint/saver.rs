@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::flags::{DataArgs, JobArgs};
 use crate::input;
 use crate::job::connection::WorkerConnection;
-use crate::model::notes::{NOT_SCALED, Notes};
+use crate::model::notes::{NOT_SCALED, of_job};
 use crate::report::words::counted;
 use crate::train::fields;
 use gannet::storage::{CheckpointDir, CheckpointOptions, JobManifest, save_checkpoint};
+use gannet::train::Data;
 use gannet::train::saved::{FIELDS, INTERCEPT, OF_MODEL, SCALE, note_of_fields};
-use gannet::train::{Data, Reader};
 use gannet::{Transports, WorkerConfig};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -131,22 +131,8 @@ fn notes(
         [] => {}
         ids => notes.push((FIELDS.into(), note_of_fields(ids))),
     }
-    // What is wrong with the data, the training says.
-    let Some(found) = Reader::look(data).ok().flatten().filter(|_| !shape.is_empty()) else {
-        return Ok(notes);
-    };
-    let reading = Notes {
-        format: found.format,
-        columns: found.columns.as_ref(),
-        counts: input::counts(&flags.input),
-        crosses: input::crosses(&flags.input)?,
-        intercept: !flags.no_intercept,
-        ended: None,
-        best: None,
-    };
-    let mut note = |name: &str, value: &str| notes.push((format!("{OF_MODEL}{name}"), value.to_owned()));
-    shape.iter().for_each(|(name, value)| note(name, value));
-    reading.write_reading(&mut note);
+    let of_model = of_job(flags, data, shape)?.into_iter();
+    notes.extend(of_model.map(|(name, value)| (format!("{OF_MODEL}{name}"), value)));
     Ok(notes)
 }
 

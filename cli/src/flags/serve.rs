@@ -2,6 +2,7 @@
 
 use crate::flags::learn::LearnArgs;
 use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
+use crate::flags::transport::{IoArgs, TransportArgs};
 use crate::flags::words::numbers::size;
 use bytesize::ByteSize;
 use clap::Args;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 /// `gannet serve`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Serving")]
-#[command(group(clap::ArgGroup::new("models").args(["model", "checkpoint"]).required(true).multiple(true)))]
+#[command(group(clap::ArgGroup::new("models").args(["model", "checkpoint", "follow"]).required(true).multiple(true)))]
 pub struct ServeArgs {
     /// The address for HTTP requests. Port 0 chooses a port, which is printed.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
@@ -23,6 +24,17 @@ pub struct ServeArgs {
     /// checkpoint takes the place of the former one. Give the flag again for more models.
     #[arg(long, value_name = "[NAME=]DIR|URL[@N]", value_parser = model)]
     pub checkpoint: Vec<NamedFolder>,
+    /// Serve the rows of a job while it trains: the addresses of all its servers. The model takes over what has changed
+    /// several times a second. Give the flag again for more models.
+    #[arg(long, value_name = "[NAME=]HOST:PORT,..", value_parser = followed)]
+    pub follow: Vec<NamedServers>,
+    /// With --follow: the run. Default: the only one that the servers know.
+    #[arg(long, value_name = "NAME", requires = "follow")]
+    pub run: Option<String>,
+    /// With --follow: the coordinator of the job, if its servers have this flag. The run is then the one that --run
+    /// names, or "default".
+    #[arg(long, value_name = "HOST:PORT", requires = "follow")]
+    pub coordinator: Option<String>,
     /// The name of a model that has none yet.
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub name: String,
@@ -57,9 +69,15 @@ pub struct ServeArgs {
     /// Which clients it trusts.
     #[command(flatten)]
     pub tls_server: TlsServerArgs,
-    /// Which servers of a job it trusts.
+    /// Which servers it trusts that it follows, or that learn.
     #[command(flatten)]
     pub tls_client: TlsClientArgs,
+    /// The transport to these servers.
+    #[command(flatten)]
+    pub transport: TransportArgs,
+    /// How bytes move over TCP.
+    #[command(flatten)]
+    pub io: IoArgs,
 }
 
 /// A model's folder, and its name if it is given.
@@ -69,6 +87,28 @@ pub struct NamedFolder {
     pub name: Option<String>,
     /// The folder.
     pub folder: PathBuf,
+}
+
+/// The addresses of servers, and the name of the model if it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedServers {
+    /// The name.
+    pub name: Option<String>,
+    /// The addresses.
+    pub hosts: Vec<String>,
+}
+
+/// `NAME=HOST:PORT,..` or `HOST:PORT,..`.
+fn followed(text: &str) -> Result<NamedServers, String> {
+    let (name, hosts) = match text.split_once('=') {
+        Some((name, hosts)) => (Some(name.to_owned()), hosts),
+        None => (None, text),
+    };
+    let hosts: Vec<String> = hosts.split(',').map(|host| host.trim().to_owned()).collect();
+    match name.as_deref() == Some("") || !hosts.iter().all(|host| host.contains(':')) {
+        true => Err("[NAME=]HOST:PORT,.. is needed: the addresses of all servers of a job".into()),
+        false => Ok(NamedServers { name, hosts }),
+    }
 }
 
 /// `NAME=DIR` or `DIR`. A folder with a `=` needs a name, or a `/` before the `=`.

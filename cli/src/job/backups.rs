@@ -73,7 +73,7 @@ fn check_spare(job: &JobArgs, spare: &str, coordinator: &str) -> Result<(), Fail
 }
 
 /// Whether an address has a host and a port.
-fn has_port(addr: &str) -> bool {
+pub fn has_port(addr: &str) -> bool {
     addr.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 

@@ -6,5 +6,6 @@ pub mod check;
 pub mod connection;
 pub mod end;
 pub mod servers;
+pub mod servers_of_job;
 pub mod sync;
 pub mod wire;

@@ -1,11 +1,13 @@
 //! The notes of a saved model: how its data was read, and how its training ended.
 
+use crate::failure::Failure;
+use crate::flags::DataArgs;
 use crate::input;
 use crate::model::{kept_names, saves};
 use crate::train::normalize;
 use gannet::storage::CheckpointWriter;
 use gannet::train::saved::{CROSSES, INTERCEPT, LETTER_CROSSES, SCALE};
-use gannet::train::{Columns, Counts, Crosses};
+use gannet::train::{Columns, Counts, Crosses, Data, Reader};
 
 /// The run of a job whose best model this is so far, and its validation loss.
 pub const BEST: &str = "best-validation";
@@ -29,6 +31,32 @@ pub struct Notes<'a> {
     pub ended: Option<String>,
     /// The note [`BEST`].
     pub best: Option<String>,
+}
+
+/// What a job on servers says about its model, for who scores with its rows: the structure of the model, and how data is
+/// read. Rows alone do not show it. Empty: the model does not score, or the data comes only once and nobody has seen it.
+pub fn of_job(
+    flags: &DataArgs,
+    data: &Data,
+    shape: &[(&'static str, String)],
+) -> Result<Vec<(String, String)>, Failure> {
+    // What is wrong with the data, the training says.
+    let Some(found) = Reader::look(data).ok().flatten().filter(|_| !shape.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let reading = Notes {
+        format: found.format,
+        columns: found.columns.as_ref(),
+        counts: input::counts(&flags.input),
+        crosses: input::crosses(&flags.input)?,
+        intercept: !flags.no_intercept,
+        ended: None,
+        best: None,
+    };
+    let mut notes: Vec<(String, String)> =
+        shape.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    reading.write_reading(&mut |name, value| notes.push((name.to_owned(), value.to_owned())));
+    Ok(notes)
 }
 
 /// How a training ended, if a signal stopped it or workers are missing.

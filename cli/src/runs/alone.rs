@@ -30,7 +30,8 @@ pub fn alone(
     let system = |text: String| Failure::new(SYSTEM, text);
     let mut registry = Registry::of_one_process(folder).map_err(|error| system(error.to_string()))?;
     let (tables, name, settings) = (tables.to_vec(), run.name(), settings()?);
-    let joined = registry.join_alone(name, intent(run), settings, tables, wall_clock(), notes(data));
+    let joined =
+        registry.join_alone(name, intent(run), settings, tables, wall_clock(), notes(data, Vec::new()));
     let RunAlone { id, decided, to_drop, notes } = joined.map_err(Failure::input)?;
     for table in &to_drop {
         let dropped = store.drop_table(table);

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::flags::RunArgs;
 use crate::train::fields;
 use gannet::runs::{RunDecision, RunId, RunIntent};
-use gannet::train::saved::{fields_of_note, note_of_fields};
+use gannet::train::saved::{RunNotes, fields_of_note, note_of_fields};
 use gannet::train::{Data, FieldPlaces, Scale, ScaleKind};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -58,8 +58,29 @@ pub fn print_decision(id: &RunId, decided: RunDecision, want: RunIntent, again: 
 /// The line of a run's notes with the fields for which its model has vectors.
 const FIELDS_LINE: &str = "fields ";
 
-/// The notes of a run about its data: the scaling of numbers, if it depends on all of them, and the fields.
-pub fn notes(data: &Data) -> String {
+/// The line before the notes about the model of a run: how many lines they have.
+const MODEL_LINE: &str = "model ";
+
+/// The notes of a run: those about its model, and those about its data.
+pub fn notes(data: &Data, model: Vec<(String, String)>) -> String {
+    let (of_data, of_model) = (notes_of_data(data), RunNotes(model).lines());
+    match of_model.lines().count() {
+        0 => of_data,
+        lines => format!("{MODEL_LINE}{lines}\n{of_model}{of_data}"),
+    }
+}
+
+/// The notes about the model in those of a run, and the others. Runs of earlier versions have none about the model.
+pub fn split_notes(notes: &str) -> (RunNotes, &str) {
+    let Some((lines, rest)) = notes.strip_prefix(MODEL_LINE).and_then(|rest| rest.split_once('\n')) else {
+        return (RunNotes::default(), notes);
+    };
+    let end = rest.split_inclusive('\n').take(lines.parse().unwrap_or(0)).map(str::len).sum();
+    (RunNotes::of_lines(&rest[..end]), &rest[end..])
+}
+
+/// The scaling of numbers, if it depends on all of them, and the fields.
+fn notes_of_data(data: &Data) -> String {
     let scale = &data.scale;
     let scaled = match scale.kind.looks_at_all() {
         true => format!("{}\n{}", scale.kind.name(), scale.lines()),
@@ -90,6 +111,7 @@ pub struct RunReading {
 impl RunReading {
     /// What these notes say.
     pub fn of(notes: &str) -> RunReading {
+        let (_, notes) = split_notes(notes);
         let (fields, rest) = match notes.strip_prefix(FIELDS_LINE).and_then(|line| line.split_once('\n')) {
             Some((of, rest)) => (places_of_line(of), rest),
             None => (None, notes),

@@ -8,7 +8,7 @@ use crate::report::account::Account;
 use crate::report::numbers::Numbers;
 use crate::report::words::counted;
 use crate::runs::awaited_worker::AwaitedWorker;
-use crate::runs::begin::{RunReading, check_begin, intent, notes, print_decision, wall_clock};
+use crate::runs::begin::{RunReading, check_begin, intent, print_decision, wall_clock};
 use gannet::job::JobAnswer;
 use gannet::runs::{RunClient, RunDecision, RunId, RunRequest, RunSetting};
 use gannet::table::TableId;
@@ -36,13 +36,13 @@ pub struct InRun {
     batches_before: Cell<u64>,
 }
 
-/// Joins the run. Afterwards `line` opens the run's tables. `again`: which data is trained again. `None`: the run is
-/// finished, and the user knows.
+/// Joins the run. Afterwards `line` opens the run's tables. `notes` are those of the run, if this process begins it.
+/// `again`: which data is trained again. `None`: the run is finished, and the user knows.
 pub fn join(
     job: &JobArgs,
     is_json: bool,
     line: &mut WorkerConnection,
-    (settings, data): (Vec<RunSetting>, &Data),
+    (settings, notes): (Vec<RunSetting>, String),
     tables: &[String],
     (rank, again): (u32, &str),
 ) -> Result<Option<InRun>, Failure> {
@@ -54,7 +54,7 @@ pub fn join(
         settings,
         tables: tables.to_vec(),
         at: wall_clock(),
-        notes: notes(data),
+        notes,
         worker_timeout: sync::timeout(&job.sync),
     };
     let joined = RunClient::join(line.net.clone(), &line.config, rank, request);

@@ -76,7 +76,8 @@ fn asking(args: &ServeArgs, servers: Vec<String>) -> Result<AskJob, Failure> {
     if args.tls_client.tls_ca.is_none() {
         (own.tls_cert, own.tls_key) = (None, None);
     }
-    let secured = security::of_worker(Transports::new(), &servers, &own, &args.tls_client)?;
+    let secured =
+        security::of_worker(args.transport.transport.net(args.io), &servers, &own, &args.tls_client)?;
     let run = args.learn.job_run.clone();
     let mut servers = JobServers { secured, run, servers, is_known: false };
     Ok(Box::new(move || servers.ask()))

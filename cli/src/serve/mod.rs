@@ -1,5 +1,6 @@
 //! `gannet serve`: answers requests for predictions until SIGTERM or SIGINT, then ends those that have begun.
 
+mod follow;
 mod learn;
 mod own_job;
 
@@ -13,6 +14,7 @@ use crate::{security, signals};
 use gannet_serve::{Catalog, Counters, Limits, ModelOrigin, ModelSource, ServeConfig, TrafficShare, serve};
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The most bytes that --request-bytes allows.
@@ -37,9 +39,10 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
     })
 }
 
-/// Where the models come from: folders first.
-fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
-    let name = |of: &NamedFolder| of.name.clone().unwrap_or_else(|| args.name.clone());
+/// Where the models come from: folders first, then checkpoints, then servers.
+fn sources(args: &ServeArgs, stop: &AtomicBool) -> Result<Vec<ModelSource>, Failure> {
+    let named = |name: &Option<String>| name.clone().unwrap_or_else(|| args.name.clone());
+    let name = |of: &NamedFolder| named(&of.name);
     let folder =
         |of: &NamedFolder| ModelSource { name: name(of), origin: ModelOrigin::Folder(of.folder.clone()) };
     let mut all: Vec<ModelSource> = args.model.iter().map(folder).collect();
@@ -55,6 +58,9 @@ fn sources(args: &ServeArgs) -> Result<Vec<ModelSource>, Failure> {
             origin: ModelOrigin::Checkpoints { place, directory, number },
         });
     }
+    for of in &args.follow {
+        all.push(ModelSource { name: named(&of.name), origin: follow::followed(args, of, stop)? });
+    }
     Ok(all)
 }
 
@@ -66,7 +72,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let limits = limits(args)?;
     let own_job = learn::own_job(args)?;
     let learn = learn::config(args, own_job.as_ref())?;
-    let models = sources(args)?;
+    let models = sources(args, &stop)?;
     let splits =
         args.split.iter().map(|(name, percent)| TrafficShare { name: name.clone(), percent: *percent });
     let splits: Vec<TrafficShare> = splits.collect();

@@ -6,9 +6,10 @@ use crate::failure::Failure;
 use crate::flags::{JobArgs, ModelName, OptimizerName, TasksName, TrainArgs};
 use crate::job::connection::{self, WorkerConnection};
 use crate::metrics::Metrics;
+use crate::model::notes::of_job;
 use crate::report::account::Account;
 use crate::report::progress::ProgressDisplay;
-use crate::runs::begin::{AGAIN_ALONE, AGAIN_IN_A_JOB};
+use crate::runs::begin::{AGAIN_ALONE, AGAIN_IN_A_JOB, notes};
 use crate::runs::in_run::{self, InRun};
 use crate::runs::{fixed_share, settings};
 use crate::signals;
@@ -23,6 +24,7 @@ use gannet::runs::RunSetting;
 use gannet::sync::SyncConfig;
 use gannet::table::{Admission, TableId};
 use gannet::train::models::Measured;
+use gannet::train::saved::BATCH_TABLES;
 use gannet::train::saved::load_model;
 use gannet::train::{BadLines, Data, Options, Share, start_table};
 use gannet::{Schema, Transports, Worker};
@@ -176,7 +178,8 @@ impl<'a> JobWorker<'a> {
         self.incarnation = line.config.incarnation;
         let (settings, planned) = (self.settings(client.as_ref(), L::LEARNS_BATCHES)?, learner.schemas());
         let names: Vec<&str> = planned.iter().map(|schema| schema.name.as_str()).collect();
-        let of_run = (settings.clone(), &self.options.data);
+        learner.take_fields(&self.options.data)?;
+        let of_run = (settings.clone(), self.notes(&learner, &names)?);
         let mut all = normalize::with_table(&names);
         all.extend(self.options.begin.iter().map(|_| start_table(names[0])));
         let joined =
@@ -229,6 +232,16 @@ impl<'a> JobWorker<'a> {
             self.learned_something((examples, rows), bad_lines, scheduled)?;
         }
         run.ended(&account, args.output.out.as_deref().filter(|_| self.is_chief))
+    }
+
+    /// The notes of the run, if this worker begins it.
+    fn notes<L: Learner>(&self, learner: &L, names: &[&str]) -> Result<String, Failure> {
+        let data = &self.options.data;
+        let mut of_model = of_job(&self.args.data, data, &learner.shape_notes())?;
+        if L::BATCHES_PUSH_TO_ALL && !of_model.is_empty() {
+            of_model.push((BATCH_TABLES.to_owned(), names.join(" ")));
+        }
+        Ok(notes(data, of_model))
     }
 
     /// Connects to the servers. In a job that starts from a model, the rows of these tables are there afterwards.

@@ -187,9 +187,9 @@ fn check_delta(
     admission: Admission,
     want: &std::collections::HashMap<u64, [f32; 2]>,
 ) {
-    let (cuts, mut rows) = (table.mark_cut(empty), 0);
+    let (cuts, mut rows) = (table.mark_cut(gannet_core::CutReader::Checkpoint, empty), 0);
     assert!(cuts[0].position.command > 0 && cuts[0].from == empty[0].command);
-    let mut read = || table.read_cut(0, 10, |keys, _| rows += keys.len());
+    let mut read = || table.read_cut(gannet_core::CutReader::Checkpoint, 0, 10, |keys, _| rows += keys.len());
     while read() == CutProgress::More {}
     assert_eq!(rows, want.len());
     if admission == Admission::All {

@@ -89,7 +89,7 @@ impl Reader {
     fn read(&mut self, table: &mut Table, shard: u32, most: usize) {
         let dim = table.dim;
         let rows = &mut self.rows;
-        let progress = table.shards.read_cut(shard, most, |keys, floats| {
+        let progress = table.shards.read_cut(CutReader::Checkpoint, shard, most, |keys, floats| {
             assert_eq!(keys.len() * dim, floats.len());
             for (&key, row) in keys.iter().zip(floats.chunks(dim)) {
                 assert_eq!(shard_of(hash(key), SHARDS), shard);
@@ -105,7 +105,7 @@ impl Reader {
                 self.read(table, shard, most);
             }
         }
-        assert_eq!(table.shards.saved_bytes(), 0);
+        assert_eq!(table.shards.saved_bytes(CutReader::Checkpoint), 0);
         self.rows
     }
 }
@@ -147,7 +147,7 @@ proptest! {
             if other == Some(true) {
                 from.clear(); // a full cut
             }
-            let cuts = table.shards.mark_cut(&from);
+            let cuts = table.shards.mark_cut(CutReader::Checkpoint, &from);
             let (want, mut reader) = (table.rows.clone(), Reader::default());
             let mut watched = WatchedKeys::default();
             watched.extend(&(0..100).collect::<Vec<_>>());
@@ -160,8 +160,8 @@ proptest! {
                 reader.read(&mut table, *shard, *most);
             }
             if other == Some(false) {
-                table.shards.end_cut(); // the next cut begins where the last whole one was
-                prop_assert_eq!(table.shards.saved_bytes(), 0);
+                table.shards.end_cut(CutReader::Checkpoint); // the next cut begins where the last whole one was
+                prop_assert_eq!(table.shards.saved_bytes(CutReader::Checkpoint), 0);
             } else {
                 apply(&mut copy, &cuts, reader.finish(&mut table, 7));
                 prop_assert_eq!(&copy, &want);
@@ -176,7 +176,7 @@ proptest! {
 
 /// Marks a cut, and returns the cuts and how many rows they have.
 pub(super) fn cut(table: &mut Table, from: &[Position]) -> (Vec<MarkedShard>, Rows) {
-    let cuts = table.shards.mark_cut(from);
+    let cuts = table.shards.mark_cut(CutReader::Checkpoint, from);
     let rows = Reader::default().finish(table, 1000);
     (cuts, rows)
 }
@@ -235,10 +235,12 @@ fn a_delta_skips_what_has_not_changed() {
     }
     let (full, _) = cut(&mut table, &[]);
     table.push(Write::Gradient, &[3], 1.0);
-    table.shards.mark_cut(&positions(&full));
+    table.shards.mark_cut(CutReader::Checkpoint, &positions(&full));
     let (mut slices, mut found) = (0, 0);
     for shard in 0..SHARDS {
-        while table.shards.read_cut(shard, 8, |keys, _| found += keys.len()) == CutProgress::More {
+        while table.shards.read_cut(CutReader::Checkpoint, shard, 8, |keys, _| found += keys.len())
+            == CutProgress::More
+        {
             slices += 1;
         }
     }
@@ -261,7 +263,7 @@ fn sketches_that_are_merged_admit_no_key_later() {
     for seq in 1..3 {
         assert_eq!(push(&mut shards, &old, seq, &keys).not_admitted, 60);
     }
-    let cuts = shards.mark_cut(&[]);
+    let cuts = shards.mark_cut(CutReader::Checkpoint, &[]);
     for new in [1, 2, 4, 8] {
         let schema = of(new);
         let mut shards = Shards::open(&Store::memory(), &schema, 0..new).unwrap();

@@ -107,7 +107,7 @@ proptest! {
                     table.act(&action);
                 }
                 Step::Watch(keys) => reader.watch(&keys),
-                Step::Cut => drop(table.shards.mark_cut(&[])),
+                Step::Cut => drop(table.shards.mark_cut(CutReader::Checkpoint, &[])),
                 Step::Read { visits, most } => {
                     if reader.read(&mut table, visits, most) {
                         let returned = std::mem::take(&mut reader.returned);

@@ -51,6 +51,13 @@ pub const CUT_RETRY: Duration = Duration::from_millis(1);
 /// Bytes of a table's rows on one thread that wait for the writer because pushes changed them. Above, pushes wait.
 pub const CUT_SAVED_BYTES_MAX: usize = 8 << 20;
 
+/// Followers that read a cut of a thread at once.
+pub const FOLLOWERS_MAX: usize = 8;
+
+/// Bytes of rows on one thread that a follower has not read yet and that pushes have changed. Above, its cut ends: a
+/// slow follower does not make pushes wait.
+pub const FOLLOWER_SAVED_BYTES_MAX: usize = 32 << 20;
+
 /// A table that remembers more pushers than this forgets clients without an index that are closed, or gone for
 /// [`CLIENT_FORGOTTEN_AFTER`].
 pub const PUSHERS_KEPT: usize = 1024;

@@ -52,7 +52,10 @@ impl Catalog {
             slots.push(Arc::new(loaded.map_err(|error| ServeError::Model { name: name.clone(), error })?));
         }
         if slots.is_empty() {
-            return settings("there is no model to serve: give --model DIR".to_owned());
+            return settings(
+                "there is no model to serve: give --model DIR, --checkpoint DIR or --follow HOST:PORT,.."
+                    .to_owned(),
+            );
         }
         let mut ranges = Vec::new();
         let mut end = 0.0;
@@ -146,7 +149,8 @@ impl Catalog {
             let age = SystemTime::now().duration_since(slot.current().saved_at).unwrap_or_default();
             (age > max_age).then(|| {
                 let (age, max) = (age.as_secs(), max_age.as_secs_f64());
-                format!("model {:?} was saved {age} s ago; --max-age is {max} s", slot.name)
+                let what = if slot.origin.follows() { "has the rows of" } else { "was saved" };
+                format!("model {:?} {what} {age} s ago; --max-age is {max} s", slot.name)
             })
         })
     }

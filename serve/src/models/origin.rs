@@ -1,11 +1,13 @@
 //! Where a model comes from, and how to see that there is a new one.
 
+use super::follow::Following;
 use super::served::ServedModel;
 use gannet::storage::CheckpointDir;
 use gannet::train::saved::{JobCheckpoint, SavedModelError, load_job_model, load_model};
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where a model comes from.
@@ -24,6 +26,8 @@ pub enum ModelOrigin {
     },
     /// The first one until the second has a model: a job learns further from the first.
     Learned(Box<ModelOrigin>, Box<ModelOrigin>),
+    /// The servers of a training, which are followed. Who watches the models takes it.
+    Servers(Arc<Mutex<Following>>),
 }
 
 impl fmt::Display for ModelOrigin {
@@ -31,6 +35,7 @@ impl fmt::Display for ModelOrigin {
         match self {
             ModelOrigin::Folder(folder) => write!(f, "{}", folder.display()),
             ModelOrigin::Learned(first, then) => write!(f, "{first}, then {then}"),
+            ModelOrigin::Servers(servers) => write!(f, "{}", locked(servers).place()),
             ModelOrigin::Checkpoints { place, number: None, .. } => write!(f, "{place}"),
             ModelOrigin::Checkpoints { place, number: Some(number), .. } => write!(f, "{place}@{number}"),
         }
@@ -53,6 +58,7 @@ impl ModelOrigin {
             ModelOrigin::Folder(_) => crate::limits::LOOK_EVERY,
             // Its checkpoints are on this machine.
             ModelOrigin::Learned(first, _) => first.look_every(),
+            ModelOrigin::Servers(_) => crate::limits::FOLLOW_EVERY,
             ModelOrigin::Checkpoints { .. } => crate::limits::LIST_EVERY,
         }
     }
@@ -69,6 +75,7 @@ impl ModelOrigin {
                 let job = JobCheckpoint::open(directory.clone(), *number).ok()??;
                 Some(Mark::Checkpoint(job.digest()))
             }
+            ModelOrigin::Servers(_) => None,
         }
     }
 
@@ -105,8 +112,19 @@ impl ModelOrigin {
                 let version = format!("{}-{:08x}", job.manifest().number, saved.digest >> 32);
                 ServedModel::new(saved, version, saved_at)
             }
+            ModelOrigin::Servers(servers) => locked(servers).first(),
         }
     }
+
+    /// Whether the model follows a training, so that its version changes several times a second.
+    pub fn follows(&self) -> bool {
+        matches!(self, ModelOrigin::Servers(_))
+    }
+}
+
+/// What follows servers.
+pub fn locked(servers: &Mutex<Following>) -> MutexGuard<'_, Following> {
+    servers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// When a checkpoint was written. A bucket that does not say it: now.

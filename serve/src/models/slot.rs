@@ -19,8 +19,11 @@ pub struct Slot {
     pub replaced: AtomicU64,
     /// How often a new model could not be loaded.
     pub refused: AtomicU64,
-    /// Whether the newest model of the source could not be loaded.
+    /// Whether the newest model of the source could not be loaded, or the servers are not followed now.
     pub is_behind: AtomicBool,
+    /// Of a model that follows servers: how often it took over changes, and the commands that it then lacked.
+    pub taken_over: AtomicU64,
+    pub lag_commands: AtomicU64,
 }
 
 impl Slot {
@@ -42,6 +45,8 @@ impl Slot {
             replaced: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             is_behind: AtomicBool::new(false),
+            taken_over: AtomicU64::new(0),
+            lag_commands: AtomicU64::new(0),
         }
     }
 
@@ -50,12 +55,10 @@ impl Slot {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another model in its place. Requests that have begun end with the former one.
-    pub fn replace(&self, model: ServedModel) {
+    /// Puts another model in its place, and returns the former one. Requests that have begun end with that.
+    pub fn replace(&self, model: ServedModel) -> Arc<ServedModel> {
         let model = Arc::new(model);
-        let former =
-            std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), model);
-        // Outside the lock: this may free much memory.
-        drop(former);
+        // The caller drops it outside the lock: this may free much memory.
+        std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), model)
     }
 }

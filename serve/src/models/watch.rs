@@ -1,15 +1,16 @@
 //! Looks at the sources of models, and loads what is new in them.
 
 use super::catalog::Catalog;
-use super::origin::Mark;
+use super::follow::Following;
+use super::origin::{Mark, ModelOrigin, locked};
 use super::slot::Slot;
-use crate::limits::{LOOK_EVERY, RELOAD_AFTER};
+use crate::limits::{FOLLOW_EVERY, FOLLOW_LOG_EVERY, FOLLOW_RETRY_MAX, LOOK_EVERY, RELOAD_AFTER};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// What a source had when it was looked at.
 struct Seen {
@@ -19,10 +20,10 @@ struct Seen {
     failed: Option<Instant>,
 }
 
-/// A thread that looks. Dropping it ends the thread.
+/// Threads that look: one at folders and checkpoints, and one for each model that follows servers. Dropping it ends
+/// them.
 pub struct ModelWatch {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl ModelWatch {
@@ -31,31 +32,75 @@ impl ModelWatch {
     /// # Errors
     /// The system cannot start a thread.
     pub fn start(catalog: Arc<Catalog>) -> io::Result<ModelWatch> {
-        let (stop, stopped) = channel();
-        let first = |slot: &Arc<Slot>| Seen { mark: slot.first, looked: Instant::now(), failed: None };
-        let mut all: Vec<Seen> = catalog.slots().iter().map(first).collect();
-        let run = move || {
+        let mut watch = ModelWatch { threads: Vec::new() };
+        for slot in catalog.slots().iter().cloned() {
+            if let ModelOrigin::Servers(servers) = slot.origin.clone() {
+                watch.spawn("gannet-follow", move |stopped| follow(&slot, &servers, &stopped))?;
+            }
+        }
+        let slots = catalog.slots().iter().filter(|slot| !slot.origin.follows());
+        let first = |slot: &Arc<Slot>| {
+            (slot.clone(), Seen { mark: slot.first, looked: Instant::now(), failed: None })
+        };
+        let mut all: Vec<(Arc<Slot>, Seen)> = slots.map(first).collect();
+        watch.spawn("gannet-models", move |stopped| {
             while stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
-                for (slot, seen) in catalog.slots().iter().zip(&mut all) {
+                for (slot, seen) in &mut all {
                     if seen.looked.elapsed() >= slot.origin.look_every() {
                         look(slot, seen);
                         seen.looked = Instant::now();
                     }
                 }
             }
-        };
-        let thread = std::thread::Builder::new().name("gannet-models".into()).spawn(run)?;
-        Ok(ModelWatch { stop: Some(stop), thread: Some(thread) })
+        })?;
+        Ok(watch)
+    }
+
+    /// Starts a thread that ends when it hears nothing more from here.
+    fn spawn(&mut self, name: &str, run: impl FnOnce(Receiver<()>) + Send + 'static) -> io::Result<()> {
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(stopped))?;
+        self.threads.push((stop, thread));
+        Ok(())
     }
 }
 
 impl Drop for ModelWatch {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that loads models has panicked");
+        for (stop, thread) in self.threads.drain(..) {
+            drop(stop);
+            if thread.join().is_err() {
+                tracing::error!("a thread that loads models has panicked");
+            }
+        }
+    }
+}
+
+/// Takes over the changes of servers until it is stopped. When they do not answer, the model of before is served.
+fn follow(slot: &Slot, servers: &Mutex<Following>, stopped: &Receiver<()>) {
+    let (mut pause, mut logged) = (FOLLOW_EVERY, None::<Instant>);
+    while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let began = Instant::now();
+        match locked(servers).next(slot) {
+            Ok(commands) => {
+                if slot.is_behind.swap(false, Relaxed) {
+                    tracing::info!(name = slot.name, "the servers are followed again");
+                }
+                slot.taken_over.fetch_add(1, Relaxed);
+                slot.lag_commands.store(commands, Relaxed);
+                (pause, logged) = (FOLLOW_EVERY.saturating_sub(began.elapsed()), None);
+            }
+            Err(error) => {
+                slot.refused.fetch_add(1, Relaxed);
+                slot.is_behind.store(true, Relaxed);
+                if logged.is_none_or(|at| at.elapsed() >= FOLLOW_LOG_EVERY) {
+                    let age = SystemTime::now().duration_since(slot.current().saved_at).unwrap_or_default();
+                    let age = format!("{:.1} s", age.as_secs_f64());
+                    tracing::warn!(name = slot.name, age, %error, "the rows of before are served");
+                    logged = Some(Instant::now());
+                }
+                pause = (pause.max(FOLLOW_EVERY) * 2).min(FOLLOW_RETRY_MAX);
+            }
         }
     }
 }
@@ -79,7 +124,7 @@ fn look(slot: &Slot, seen: &mut Seen) {
                 slot.replaced.fetch_add(1, Relaxed);
             }
             // One with the same content may be of a later save.
-            slot.replace(model);
+            drop(slot.replace(model));
         }
         Err(error) => {
             slot.refused.fetch_add(1, Relaxed);

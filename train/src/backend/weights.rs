@@ -58,6 +58,29 @@ impl Weights {
         }
     }
 
+    /// Removes a weight. Those behind it whose way leads over its place move up, so that no place is lost.
+    pub fn remove(&mut self, key: u64) {
+        let (mask, mut hole) = (self.keys.len() - 1, self.place(key));
+        if self.weights[hole].is_nan() {
+            return;
+        }
+        self.filled -= 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            if self.weights[at].is_nan() {
+                break;
+            }
+            let home = hash(self.keys[at]) as usize & mask;
+            // The way of this key begins at the hole or before it.
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+                (self.keys[hole], self.weights[hole]) = (self.keys[at], self.weights[at]);
+                hole = at;
+            }
+        }
+        self.weights[hole] = f32::NAN;
+    }
+
     /// The place of the key, or the empty place where it belongs.
     #[inline(always)]
     fn place(&self, key: u64) -> usize {
@@ -102,6 +125,28 @@ mod tests {
             let weights: Weights = pairs.iter().copied().collect();
             for key in 0..400 {
                 prop_assert_eq!(weights.get(key), map.get(&key).copied().unwrap_or(0.0));
+            }
+        }
+
+        #[test]
+        fn like_a_hash_map_from_which_keys_are_removed(
+            steps in prop::collection::vec((0u64..60, prop_oneof![Just(None), (0.5f32..2.0).prop_map(Some)]), 0..600),
+        ) {
+            let (mut map, mut weights) = (HashMap::new(), Weights::default());
+            for (key, weight) in steps {
+                match weight {
+                    Some(weight) => {
+                        map.insert(key, weight);
+                        weights.insert(key, weight);
+                    }
+                    None => {
+                        map.remove(&key);
+                        weights.remove(key);
+                    }
+                }
+                prop_assert_eq!(weights.len(), map.len());
+                prop_assert!(weights.iter().all(|(key, weight)| map.get(&key) == Some(&weight)));
+                prop_assert!(map.iter().all(|(key, weight)| weights.get(*key) == *weight));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A checkpoint of a job, with the checkpoints that it needs.
 
 use gannet_core::{CheckpointDir, CheckpointDirError, JobManifest, Schema, mix};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A checkpoint of a job.
 pub struct JobCheckpoint {
@@ -48,19 +48,8 @@ impl JobCheckpoint {
     /// # Errors
     /// The checkpoint has no such table, or several: in words.
     pub fn table(&self, table: &str) -> Result<&Schema, String> {
-        let schemas = || self.manifest().tables.iter().map(|of| &of.schema);
-        let is_own =
-            |name: &str| name == table || name.strip_suffix(table).is_some_and(|run| run.ends_with('.'));
-        let found: Vec<&Schema> = schemas().filter(|schema| is_own(&schema.name)).collect();
-        if let [one] = found[..] {
-            return Ok(one);
-        }
-        let how = if found.is_empty() { "no table" } else { "several tables" };
-        let all = schemas().map(|schema| schema.name.as_str()).collect::<Vec<_>>().join(", ");
-        Err(format!(
-            "{} has {how} {table:?} of this model; it has {all}; name a checkpoint of one run of the same --model",
-            self.folder().display()
-        ))
+        let schemas: Vec<&Schema> = self.manifest().tables.iter().map(|of| &of.schema).collect();
+        own_table(&schemas, table, &self.folder()).map(|at| schemas[at])
     }
 
     /// Passes on all rows of the table with this schema: keys, and [`Schema::floats`] floats for each.
@@ -75,4 +64,22 @@ impl JobCheckpoint {
         (0..schema.shards)
             .try_for_each(|shard| self.directory.shard_rows(&self.chain, &schema.name, shard, &mut rows))
     }
+}
+
+/// The place of the table among a job's that a training calls `table`. Its name there has that of the run in front.
+///
+/// # Errors
+/// There is no such table, or several: in words.
+pub(super) fn own_table(schemas: &[&Schema], table: &str, place: &Path) -> Result<usize, String> {
+    let is_own = |name: &str| name == table || name.strip_suffix(table).is_some_and(|run| run.ends_with('.'));
+    let found: Vec<usize> = (0..schemas.len()).filter(|&at| is_own(&schemas[at].name)).collect();
+    if let [one] = found[..] {
+        return Ok(one);
+    }
+    let how = if found.is_empty() { "no table" } else { "several tables" };
+    let all = schemas.iter().map(|schema| schema.name.as_str()).collect::<Vec<_>>().join(", ");
+    Err(format!(
+        "{} has {how} {table:?} of this model; it has {all}; name a checkpoint of one run of the same --model",
+        place.display()
+    ))
 }

@@ -27,6 +27,44 @@ impl ModelNotes for JobManifest {
     }
 }
 
+/// Notes about the model of a run that trains on servers: names and values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunNotes(pub Vec<(String, String)>);
+
+impl ModelNotes for RunNotes {
+    fn note(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl RunNotes {
+    /// A line for each note: its name, a blank, and its value, in which `\\` stands for a backslash and `\n` for the end
+    /// of a line.
+    pub fn lines(&self) -> String {
+        let escaped = |value: &str| value.replace('\\', "\\\\").replace('\n', "\\n");
+        self.0.iter().map(|(name, value)| format!("{name} {}\n", escaped(value))).collect()
+    }
+
+    /// The notes of such lines.
+    pub fn of_lines(lines: &str) -> RunNotes {
+        let note = |line: &str| {
+            let (name, escaped) = line.split_once(' ')?;
+            let (mut value, mut signs) = (String::new(), escaped.chars());
+            while let Some(sign) = signs.next() {
+                value.push(match sign {
+                    '\\' if signs.next()? == 'n' => '\n',
+                    sign => sign,
+                });
+            }
+            Some((name.to_owned(), value))
+        };
+        RunNotes(lines.lines().filter_map(note).collect())
+    }
+}
+
+/// The tables to which each batch pushes, by their names in the run, with blanks between them.
+pub const BATCH_TABLES: &str = "batch-tables";
+
 /// The scaling of numbers.
 pub const SCALE: &str = "scale";
 
@@ -78,4 +116,18 @@ pub fn normalization(notes: &dyn ModelNotes, folder: &Path) -> Result<Normalize,
     let known = Normalization::of_lines(notes.note(NORMALIZED_FEATURES).unwrap_or_default());
     let damaged = || SavedModelError::Normalization { folder: folder.display().to_string() };
     Ok(Normalize::by(known.ok_or_else(damaged)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn notes_of_a_run_come_back(values in prop::collection::vec("[a-z\\\\ \n\u{e9}]{0,12}", 0..6)) {
+            let notes = RunNotes((0..).zip(values).map(|(at, value): (u32, _)| (format!("note{at}"), value)).collect());
+            prop_assert_eq!(RunNotes::of_lines(&notes.lines()), notes);
+        }
+    }
 }

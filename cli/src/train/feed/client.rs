@@ -7,9 +7,11 @@ use crate::job::{check, connection, sync};
 use crate::metrics::Metrics;
 use crate::metrics::training::Training;
 use crate::model::lr;
+use crate::model::notes::of_job;
 use crate::report::account::Account;
 use crate::report::measures::measured;
 use crate::report::progress::ProgressDisplay;
+use crate::runs::begin::notes;
 use crate::runs::in_run::InRun;
 use crate::runs::{in_run, settings};
 use crate::server::store;
@@ -68,9 +70,10 @@ pub fn client(args: &mut TrainArgs) -> Result<(), Failure> {
     let mut of_run = line.clone();
     of_run.config.incarnation = line.allocate()?;
     let tables = normalize::with_table(&[&schema.name]);
-    let of_data = (settings, &options.data);
+    let of_model = of_job(&args.data, &options.data, &gannet::train::saved::Shape::lr().notes())?;
+    let noted = (settings, notes(&options.data, of_model));
     let joined =
-        in_run::join(job, args.output.json, &mut of_run, of_data, &tables, (gannet::runs::CLIENT, ""))?;
+        in_run::join(job, args.output.json, &mut of_run, noted, &tables, (gannet::runs::CLIENT, ""))?;
     let Some(run) = joined else { return Ok(()) };
     // Before a worker can come: what it is sent says nothing about the first examples.
     normalize::agree_at_servers(&options.data, (&of_run.net, &of_run.config), &schema.name, true)?;

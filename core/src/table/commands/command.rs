@@ -128,7 +128,7 @@ impl Shard {
         }
         if version <= self.last_mark {
             self.note_row(slot);
-            self.save_for_cut(slot);
+            self.save_for_cuts(slot);
             self.pages.raise(slot, self.command);
         }
     }

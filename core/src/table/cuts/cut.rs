@@ -10,15 +10,18 @@
 use crate::image::layout::*;
 use crate::image::row_version::LIVE;
 use crate::index::hash_index::NONE;
-use crate::table::cuts::saved_rows::Cut;
+use crate::table::cuts::saved_rows::{Cut, CutReader};
 use crate::table::owned::position::Position;
 use crate::table::owned::shard::Shard;
 use crate::table::owned::shards::Shards;
 use crate::table::owned::slots::SlotRange;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The latest cuts of a shard at which a delta can begin.
+/// The latest cuts of a shard for checkpoints at which a delta can begin.
 const BASES_MAX: usize = 64;
+
+/// The latest cuts for followers at which a delta can begin. Followers cut several times a second.
+const FOLLOWED_MAX: usize = 1024;
 
 /// How many slots a slice visits for each row that it may return.
 const VISITS_A_ROW: usize = 16;
@@ -32,7 +35,7 @@ pub struct MarkedShard {
     pub from: u64,
     /// The keys of a delta whose rows were deleted, in ascending order. None of them has a row in the cut.
     pub deletions: Vec<u64>,
-    /// The bytes of the admission sketch; empty without admission by count.
+    /// For a checkpoint: the bytes of the admission sketch. Empty without admission by count.
     pub sketch: Vec<u8>,
 }
 
@@ -46,8 +49,8 @@ pub enum CutProgress {
 }
 
 impl Shard {
-    /// Marks a cut. An earlier cut of this shard ends.
-    fn mark_cut(&mut self, from: u64, floats: usize, sketch: usize) -> MarkedShard {
+    /// Marks a cut. An earlier cut of the same reader ends.
+    fn mark_cut(&mut self, reader: CutReader, from: u64, floats: usize, sketch: usize) -> MarkedShard {
         let known = if self.is_base(from) { self.deletions_since(from) } else { None };
         let (from, mut deletions) = known.map_or((0, Vec::new()), |deletions| (from, deletions));
         // A key that has a row again is among the rows of the delta.
@@ -56,42 +59,73 @@ impl Shard {
         deletions.retain(|&key| self.find(key) == NONE);
         let end = self.image.word(HIGH_WATER).load(Relaxed) as u32;
         let (at, slots) = (self.command, SlotRange { next: 0, end });
-        self.cut = Some(Box::new(Cut { from, at, slots, floats, ..Cut::default() }));
+        self.end_cut(reader);
+        self.cuts.push(Cut { reader, from, at, slots, floats, keys: Vec::new(), rows: Vec::new() });
         self.mark();
-        if self.bases.len() == BASES_MAX {
-            self.bases.remove(1);
+        self.note_base(reader);
+        let sketch = match reader {
+            CutReader::Checkpoint => self.sketch_bytes(sketch),
+            CutReader::Follower(_) => Vec::new(),
+        };
+        MarkedShard { position: self.position(), from, deletions, sketch }
+    }
+
+    /// Notes that a delta can begin at this command. Followers do not displace what checkpoints begin at.
+    fn note_base(&mut self, reader: CutReader) {
+        match reader {
+            CutReader::Checkpoint => {
+                if self.bases.len() == BASES_MAX {
+                    self.bases.remove(1);
+                }
+                self.bases.push(self.command);
+            }
+            CutReader::Follower(_) => {
+                if self.followed.len() == FOLLOWED_MAX {
+                    self.followed.pop_front();
+                }
+                self.followed.push_back(self.command);
+            }
         }
-        self.bases.push(self.command);
-        MarkedShard { position: self.position(), from, deletions, sketch: self.sketch_bytes(sketch) }
     }
 
     /// Whether a delta can begin at this command: a cut was marked there, or the shard was not open yet. Pages of slots
     /// tell nothing about other commands.
     fn is_base(&self, from: u64) -> bool {
-        from > 0 && (from <= self.bases[0] || self.bases.contains(&from))
+        let is_marked = || self.bases.contains(&from) || self.followed.binary_search(&from).is_ok();
+        from > 0 && (from <= self.bases[0] || is_marked())
     }
 
-    /// Ends the cut: rows are not saved any more.
-    fn end_cut(&mut self) {
-        self.cut = None;
+    /// Ends the cut of a reader: rows are not saved for it any more.
+    fn end_cut(&mut self, reader: CutReader) {
+        self.cuts.retain(|cut| cut.reader != reader);
     }
 
-    /// Saves the row in `slot`, which is about to change, if the cut needs it.
-    pub(crate) fn save_for_cut(&mut self, slot: u32) {
+    /// Saves the row in `slot`, which is about to change, for the cuts that need it.
+    pub(crate) fn save_for_cuts(&mut self, slot: u32) {
+        if self.cuts.is_empty() {
+            return;
+        }
         let row = self.image.row(slot);
         let (version, key) = (row.version(), row.key());
-        let Some(cut) = &mut self.cut else { return };
         let counter = version >> 2;
-        let contains = version & LIVE != 0 && counter > cut.from && counter <= cut.at;
-        if contains && slot >= cut.slots.next && slot < cut.slots.end {
-            cut.keys.push(key);
-            cut.rows.extend_from_slice(self.image.row(slot).floats(cut.floats));
+        for cut in &mut self.cuts {
+            let contains = version & LIVE != 0 && counter > cut.from && counter <= cut.at;
+            if contains && slot >= cut.slots.next && slot < cut.slots.end {
+                cut.keys.push(key);
+                cut.rows.extend_from_slice(self.image.row(slot).floats(cut.floats));
+            }
         }
     }
 
-    /// Passes up to `most` rows of the cut to `row`.
-    fn read_cut(&mut self, most: usize, mut row: impl FnMut(&[u64], &[f32])) -> CutProgress {
-        let Some(mut cut) = self.cut.take() else { return CutProgress::End };
+    /// Passes up to `most` rows of a reader's cut to `row`.
+    fn read_cut(
+        &mut self,
+        reader: CutReader,
+        most: usize,
+        mut row: impl FnMut(&[u64], &[f32]),
+    ) -> CutProgress {
+        let Some(at) = self.cuts.iter().position(|cut| cut.reader == reader) else { return CutProgress::End };
+        let mut cut = self.cuts.swap_remove(at);
         row(&cut.keys, &cut.rows);
         let mut rows = cut.keys.len();
         (cut.keys, cut.rows) = (Vec::new(), Vec::new());
@@ -106,16 +140,15 @@ impl Shard {
             }
         }
         if cut.slots.next < cut.slots.end {
-            self.cut = Some(cut);
+            self.cuts.push(cut);
             return CutProgress::More;
         }
-        self.end_cut();
         CutProgress::End
     }
 
     /// Floats of saved rows that the reader has not taken yet.
-    fn saved_floats(&self) -> usize {
-        self.cut.as_ref().map_or(0, |cut| cut.rows.len())
+    fn saved_floats(&self, reader: CutReader) -> usize {
+        self.cuts.iter().filter(|cut| cut.reader == reader).map(|cut| cut.rows.len()).sum()
     }
 }
 
@@ -125,61 +158,68 @@ impl Shards {
         self.shards.iter().map(Shard::position).collect()
     }
 
-    /// Marks a cut of all shards here, which [`read_cut`](Self::read_cut) reads while pushes go on. `from` has the
+    /// Marks a cut of all shards here for a reader, which [`read_cut`](Self::read_cut) reads while pushes go on. `from` has the
     /// position of an earlier cut for some of the shards: where it is of the same history, the new cut is a delta
-    /// above it. A position from before the shards were opened is one, too. The other shards are cut in full. A cut
-    /// that is still being read is given up.
+    /// above it. A position from before the shards were opened is one, too. The other shards are cut in full. An
+    /// earlier cut of the same reader is given up. Cuts of several readers may be read at once.
     ///
     /// ```
-    /// # use gannet_core::{CutProgress, PushName, Schema, Shards, Store, Write};
+    /// # use gannet_core::{CutProgress, CutReader, PushName, Schema, Shards, Store, Write};
     /// # use gannet_optim::{Add, Rule};
     /// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
     /// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
     /// let name = |seq| PushName { pusher: 1, incarnation: 1, seq, row: 0 };
     /// shards.push(&name(1), Write::Gradient, &[7, 8], None, &[1.0, 2.0])?;
     ///
-    /// let full = shards.mark_cut(&[]);
+    /// let reader = CutReader::Checkpoint;
+    /// let full = shards.mark_cut(reader, &[]);
     /// shards.push(&name(2), Write::Gradient, &[8], None, &[5.0])?; // after the mark: not in the cut
     /// let mut sum = 0.0;
-    /// while shards.read_cut(0, 1000, |_keys, rows| sum += rows.iter().sum::<f32>()) == CutProgress::More {}
+    /// while shards.read_cut(reader, 0, 1000, |_keys, rows| sum += rows.iter().sum::<f32>()) == CutProgress::More {}
     /// assert_eq!(sum, 3.0);
     ///
-    /// shards.mark_cut(&[full[0].position]);
+    /// shards.mark_cut(reader, &[full[0].position]);
     /// let mut changed = Vec::new();
-    /// while shards.read_cut(0, 1000, |keys, _rows| changed.extend_from_slice(keys)) == CutProgress::More {}
+    /// while shards.read_cut(reader, 0, 1000, |keys, _rows| changed.extend_from_slice(keys)) == CutProgress::More {}
     /// assert_eq!(changed, [8]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn mark_cut(&mut self, from: &[Position]) -> Vec<MarkedShard> {
+    pub fn mark_cut(&mut self, reader: CutReader, from: &[Position]) -> Vec<MarkedShard> {
         let (floats, sketch) = (self.schema.floats(), self.schema.admission.sketch_bytes());
         let mark = |shard: &mut Shard| {
             let now = shard.position();
             let known = from.iter().find(|p| p.is_comparable(&now) && p.command <= now.command);
-            shard.mark_cut(known.map_or(0, |p| p.command), floats, sketch)
+            shard.mark_cut(reader, known.map_or(0, |p| p.command), floats, sketch)
         };
         self.shards.iter_mut().map(mark).collect()
     }
 
-    /// Passes about `most` rows of a shard's cut to `rows`, in one or several calls: keys, and [`Schema::floats`]
+    /// Passes about `most` rows of a reader's cut of a shard to `rows`, in one or several calls: keys, and [`Schema::floats`]
     /// floats for each. Rows that were saved since the last call all come first. A shard that is not here, or has no
     /// cut, has no rows.
     ///
     /// [`Schema::floats`]: crate::Schema::floats
-    pub fn read_cut(&mut self, shard: u32, most: usize, rows: impl FnMut(&[u64], &[f32])) -> CutProgress {
+    pub fn read_cut(
+        &mut self,
+        reader: CutReader,
+        shard: u32,
+        most: usize,
+        rows: impl FnMut(&[u64], &[f32]),
+    ) -> CutProgress {
         match self.shard_mut(shard) {
-            Some(shard) => shard.read_cut(most, rows),
+            Some(shard) => shard.read_cut(reader, most, rows),
             None => CutProgress::End,
         }
     }
 
-    /// Gives up the cuts of all shards here.
-    pub fn end_cut(&mut self) {
-        self.shards.iter_mut().for_each(Shard::end_cut);
+    /// Gives up a reader's cuts of all shards here.
+    pub fn end_cut(&mut self, reader: CutReader) {
+        self.shards.iter_mut().for_each(|shard| shard.end_cut(reader));
     }
 
-    /// Bytes of the rows that were saved for cuts and that no reader has taken yet. Who writes a cut keeps this
-    /// bounded: it reads before it lets more pushes in.
-    pub fn saved_bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.saved_floats() * 4).sum()
+    /// Bytes of the rows that were saved for a reader's cuts and that it has not taken yet. Who reads a cut keeps this
+    /// bounded: it reads before it lets more pushes in, or gives the cut up.
+    pub fn saved_bytes(&self, reader: CutReader) -> usize {
+        self.shards.iter().map(|shard| shard.saved_floats(reader) * 4).sum()
     }
 }

@@ -249,10 +249,11 @@ mod tests {
         let old = shards.push(&name(9), Write::Gradient, &[1], None, &[5.0]).unwrap();
         assert_eq!((old.applied, old.duplicate), (0, 1));
         shards.push(&name(10), Write::Gradient, &[1], None, &[5.0]).unwrap();
-        shards.mark_cut(&[]);
+        shards.mark_cut(crate::CutReader::Checkpoint, &[]);
         let mut rows = Vec::new();
-        while shards.read_cut(0, 10, |keys, floats| rows.extend(keys.iter().copied().zip(floats.to_vec())))
-            == crate::CutProgress::More
+        while shards.read_cut(crate::CutReader::Checkpoint, 0, 10, |keys, floats| {
+            rows.extend(keys.iter().copied().zip(floats.to_vec()))
+        }) == crate::CutProgress::More
         {}
         rows.sort_unstable_by_key(|(key, _)| *key);
         assert_eq!(rows, [(1, 6.0), (2, 4.0), (3, 3.0)]);

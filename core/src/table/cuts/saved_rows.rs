@@ -2,9 +2,19 @@
 
 use crate::table::owned::slots::SlotRange;
 
+/// Who reads a cut. Each reader has one cut of a shard at most. [`Shards::mark_cut`](crate::Shards::mark_cut) has an
+/// example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CutReader {
+    /// A checkpoint.
+    Checkpoint,
+    /// The follower with this number.
+    Follower(u64),
+}
+
 /// A cut of a shard that is being read.
-#[derive(Default)]
 pub(crate) struct Cut {
+    pub(crate) reader: CutReader,
     /// Only what changed above this command; 0: everything.
     pub(crate) from: u64,
     /// The command at which the cut was marked.

@@ -22,6 +22,7 @@ use crate::table::cuts::saved_rows::Cut;
 use crate::table::owned::page_versions::PageVersions;
 use crate::table::owned::position::FIRST_EPOCH;
 use crate::table::progress::pushers::{PusherEntry, Pushers, offset};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,16 +43,19 @@ pub(crate) struct Shard {
     /// How much of its owner this shard has, if it is a copy.
     pub(crate) copy: CopyState,
     pub(crate) pages: PageVersions,
-    /// The cut that is being read.
-    pub(crate) cut: Option<Box<Cut>>,
+    /// The cuts that are being read, one of each reader.
+    pub(crate) cuts: Vec<Cut>,
     /// The command at which a reader of changes set the last mark; 0: none did since the shard was opened.
     pub(crate) last_mark: u64,
     /// The version words of rows that last changed between the last mark and the current command: the first one, and
     /// how many there are. A version word is a command, shifted left by two bits for flags. The write of such a row has
     /// nothing to do first.
     pub(crate) plain: (u64, u64),
-    /// The command at which the shard was opened, and those at which cuts were marked since: what a delta may begin at.
+    /// The command at which the shard was opened, and those at which checkpoints were cut since: what a delta may begin
+    /// at.
     pub(crate) bases: Vec<u64>,
+    /// The commands at which followers cut last, in ascending order.
+    pub(crate) followed: VecDeque<u64>,
     /// Those of the last life that closed the image in order, if there are some: they are told what changes.
     pub(crate) checksums: Option<Checksums>,
     /// The image's file, if it outlives the process.
@@ -187,10 +191,11 @@ impl Shard {
             skipped: (command, command),
             copy: CopyState::default(),
             pages,
-            cut: None,
+            cuts: Vec::new(),
             last_mark: 0,
             plain: (0, 0),
             bases: vec![command],
+            followed: VecDeque::new(),
             checksums: None,
             path: place.durable.then(|| place.path.to_path_buf()),
             number,

@@ -177,6 +177,19 @@ impl Registry {
         Ok(RUNS_FILE.decode(snapshot)?.get(name).map_or(0, |run| run.birth))
     }
 
+    /// The run of this name in a snapshot: which rows it trains now, and what it remembers of its data. `None`: the
+    /// registry does not know it.
+    ///
+    /// # Errors
+    /// The bytes are no runs: in words.
+    pub fn run_in(snapshot: &[u8], name: &str) -> Result<Option<(RunId, String)>, String> {
+        let known = RUNS_FILE.decode(snapshot)?;
+        Ok(known.get(name).map(|run| {
+            let RunRecord { generation, rows_since, birth, .. } = *run;
+            (RunId { name: name.to_owned(), generation, rows_since, birth }, run.notes.clone())
+        }))
+    }
+
     /// Takes over the runs of a checkpoint, as [`snapshot`](Self::snapshot) made them. In a data folder they are also
     /// saved. Other runs that are known here stay.
     ///

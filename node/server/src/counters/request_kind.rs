@@ -1,7 +1,7 @@
 //! Kinds of requests, by which a server counts them.
 
 use gannet_wire::frames::bulk::{PullFrame, PushFrame, ScanFrame};
-use gannet_wire::frames::cuts::CutFrame;
+use gannet_wire::frames::cuts::{CutFrame, ReadCutFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
 use gannet_wire::frames::runs::{AllocateFrame, RunFrame};
@@ -104,7 +104,7 @@ impl RequestKind {
             DropTableFrame::KIND => RequestKind::DropTable,
             ForgetClientsFrame::KIND => RequestKind::ForgetClients,
             SubscribeFrame::KIND => RequestKind::Subscribe,
-            CutFrame::KIND => RequestKind::Cut,
+            CutFrame::KIND | ReadCutFrame::KIND => RequestKind::Cut,
             AwaitFrame::KIND => RequestKind::Await,
             _ => RequestKind::Unknown,
         }

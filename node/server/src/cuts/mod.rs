@@ -3,4 +3,5 @@
 pub(crate) mod absences;
 pub(crate) mod parts;
 pub(crate) mod state;
+pub(crate) mod stream;
 pub(crate) mod writer;

@@ -2,10 +2,11 @@
 
 use crate::cuts::absences::Absences;
 use crate::cuts::parts::CutParts;
+use crate::cuts::stream::CutStream;
 use crate::cuts::writer::{CutBlock, CutExecutor, CutFileId, CutWriter, WriterState};
 use crate::limits::{CUT_SAVED_BYTES_MAX, CUT_UNASKED};
 use crate::tables::table::ServerTable;
-use gannet_core::{PushName, Shards};
+use gannet_core::{CutReader, PushName, Shards};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -39,10 +40,13 @@ pub(crate) struct Checkpoints {
     pub(crate) executor: CutExecutor,
 }
 
-/// The cut of this thread, if there is one.
+/// The cuts of this thread.
 #[derive(Default)]
 pub(crate) struct Cuts {
+    /// The cut that holds pushes back, or is to be released.
     pub(crate) cut: Option<ThreadCut>,
+    /// Cuts that are marked and released: that of a checkpoint which is written, and those that followers read.
+    pub(crate) released: Vec<ThreadCut>,
     /// Which pushers have no session here.
     pub(crate) absences: Absences,
 }
@@ -72,18 +76,60 @@ pub(crate) struct ThreadCut {
     pub(crate) closing: HashSet<u64>,
     /// Pushers of data whose end is let in while pushes are held back.
     pub(crate) closes: HashSet<u64>,
+    /// A follower reads it.
+    pub(crate) for_follower: bool,
     pub(crate) writing: Option<Writing>,
+    pub(crate) stream: Option<CutStream>,
     pub(crate) parts: CutParts,
 }
 
 impl Cuts {
-    /// Whether this push must wait: a cut holds it back, or the rows saved for the cut are too many.
+    /// Whether this push must wait: a cut holds it back, or the rows saved for a checkpoint are too many.
     #[inline]
     pub(crate) fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
-        match &mut self.cut {
-            None => false,
-            Some(cut) => cut.holds(table, name, shards),
+        let held = self.cut.as_mut().is_some_and(|cut| cut.holds(table, name));
+        held || (!self.released.is_empty() && self.is_behind(shards))
+    }
+
+    /// Whether the writer of a checkpoint is so far behind that pushes to these shards wait for it.
+    #[cold]
+    fn is_behind(&self, shards: &Shards) -> bool {
+        self.checkpoint().is_some() && shards.saved_bytes(CutReader::Checkpoint) > CUT_SAVED_BYTES_MAX
+    }
+
+    /// The checkpoint that is being written.
+    pub(crate) fn checkpoint(&self) -> Option<&ThreadCut> {
+        self.released.iter().chain(&self.cut).find(|cut| cut.writing.is_some())
+    }
+
+    /// What is being written.
+    pub(crate) fn writing(&mut self) -> Option<&mut Writing> {
+        self.released.iter_mut().chain(&mut self.cut).find_map(|cut| cut.writing.as_mut())
+    }
+
+    /// The cut with this number.
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut ThreadCut> {
+        self.released.iter_mut().chain(&mut self.cut).find(|cut| cut.number == number)
+    }
+
+    /// Whether a checkpoint is being taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.cut.is_some() || self.checkpoint().is_some()
+    }
+
+    /// The numbers of the cuts that a session has.
+    pub(crate) fn of_session(&self, session: u32) -> Vec<u64> {
+        let own = self.released.iter().chain(&self.cut).filter(|cut| cut.session == session);
+        own.map(|cut| cut.number).collect()
+    }
+
+    /// Takes the cut with this number out.
+    pub(crate) fn take(&mut self, number: u64) -> Option<ThreadCut> {
+        if self.cut.as_ref().is_some_and(|cut| cut.number == number) {
+            return self.cut.take();
         }
+        let at = self.released.iter().position(|cut| cut.number == number)?;
+        Some(self.released.swap_remove(at))
     }
 
     /// Whether shards of a table here are part of the cut.
@@ -121,8 +167,9 @@ impl ThreadCut {
         !name.is_empty() && (self.run.is_empty() || own)
     }
 
+    /// Whether this push must wait until the cut is released.
     #[cold]
-    fn holds(&mut self, table: u32, name: &PushName, shards: &Shards) -> bool {
+    fn holds(&mut self, table: u32, name: &PushName) -> bool {
         let last = (name.incarnation, name.seq);
         if self.until.is_some() && self.tables.contains(&table) {
             let admitted = self.admitted.get(&(table, name.pusher));
@@ -131,7 +178,12 @@ impl ThreadCut {
                 return true;
             }
         }
-        self.writing.is_some() && shards.saved_bytes() > CUT_SAVED_BYTES_MAX
+        false
+    }
+
+    /// Who reads the rows of the cut.
+    pub(crate) fn reader(&self) -> CutReader {
+        if self.for_follower { CutReader::Follower(self.number) } else { CutReader::Checkpoint }
     }
 }
 

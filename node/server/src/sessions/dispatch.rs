@@ -7,6 +7,7 @@ use crate::replication::hold::HeldAcks;
 use crate::requests::coordination::answer_coordinate;
 use crate::requests::copies::answer_copies;
 use crate::requests::cuts::absent::answer_forget_clients;
+use crate::requests::cuts::follower::answer_read_cut;
 use crate::requests::cuts::protocol::answer_cut;
 use crate::requests::states::{must_be_asked, must_be_scheduler};
 use crate::requests::steps::awaited::answer_await;
@@ -22,7 +23,7 @@ use crate::sessions::send::{answer_refused, send_reply};
 use gannet_transport::{Frame, Head, Stream, Transmit};
 use gannet_wire::frames::bulk::{PullFrame, PushFrame, ScanFrame};
 use gannet_wire::frames::coordinator::CoordinateFrame;
-use gannet_wire::frames::cuts::CutFrame;
+use gannet_wire::frames::cuts::{CutFrame, ReadCutFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::read_paths::{ImagesFrame, RegionsFrame};
 use gannet_wire::frames::runs::{AllocateFrame, RunFrame};
@@ -102,6 +103,7 @@ impl RequestHandler<'_, '_> {
             }
             kind if are_about(kind) => return answer_copies(tables, frame, pusher.session, transmit),
             CutFrame::KIND => return self.cut(frame, now),
+            ReadCutFrame::KIND => return answer_read_cut(tables, frame, pusher, now, transmit),
             CoordinateFrame::KIND => return answer_coordinate(tables, frame, transmit),
             AwaitFrame::KIND => return answer_await(tables, frame, now, transmit),
             JoinFrame::KIND => return answer_join(tables, frame, pusher, now, transmit),

@@ -11,6 +11,7 @@ use crate::places::incarnations::Incarnations;
 use crate::places::states::{NamedState, SavedStates, StateHolders, snapshot};
 use crate::replication::replicator::ReplicatorWaker;
 use crate::requests::cuts::absent::forget_clients;
+use crate::requests::cuts::follower::end_slow_followers;
 use crate::requests::cuts::protocol::{cut_expires, end_cut_of, expire_cut};
 use crate::requests::cuts::slices::write_cut;
 use crate::requests::steps::awaited::{end_session, hear};
@@ -163,6 +164,9 @@ impl<N: Net> ShardThread<N> {
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(crate) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
         let writing = write_cut(&mut self.tables, || self.net.now());
+        if !self.tables.checkpoints.cuts.released.is_empty() {
+            end_slow_followers(&mut self.tables, self.net.now());
+        }
         self.follow_membership()?;
         // Sessions whose replies have waited for backups may be ready then.
         let replicating = self.replicate();

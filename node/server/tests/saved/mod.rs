@@ -33,7 +33,7 @@ impl Saver {
         let draft = self.directory.begin().unwrap();
         let mut manifest = JobManifest { parent: self.parent, ..JobManifest::new(draft.number(), &self.run) };
         for (table, from) in tables.iter_mut().zip(&mut self.cuts) {
-            let marked = table.mark_cut(from);
+            let marked = table.mark_cut(gannet_core::CutReader::Checkpoint, from);
             *from = marked.iter().map(|cut| cut.position).collect();
             let shards = marked.iter().map(|cut| ShardCut {
                 shard: cut.position.shard,
@@ -76,7 +76,7 @@ impl Saver {
 }
 
 fn read_cut(table: &mut Shards, shard: u32, mut write: impl FnMut(&[u64], &[f32])) {
-    while table.read_cut(shard, 1000, &mut write) == CutProgress::More {}
+    while table.read_cut(gannet_core::CutReader::Checkpoint, shard, 1000, &mut write) == CutProgress::More {}
 }
 
 /// The rows of these shards.

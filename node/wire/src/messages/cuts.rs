@@ -38,6 +38,19 @@ pub enum CutActionV1 {
     Part { bytes: Vec<u8>, left: u64 },
     /// The next part of the reply.
     More,
+    /// As `Freeze`, for a cut that a follower reads.
+    FreezeForFollower { ms: u32 },
+    /// Mark the cut of a follower, which reads its rows with `ReadCutFrame`.
+    MarkForFollower(FollowerMarkV1),
+}
+
+/// What a follower cuts.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct FollowerMarkV1 {
+    /// The tables. Others are not in the cut.
+    pub tables: Vec<String>,
+    /// Where the follower's last cut ends. Shards that are not named are cut in full.
+    pub bases: Vec<CutBaseV1>,
 }
 
 /// A push that is not complete on all its shards.

@@ -165,8 +165,9 @@ fn save_once<N: Net>(
     let options = &with_notes(options, last.as_ref());
     let parent = valid.clone().filter(|_| options.increment);
     let from = net.now();
-    let frozen = freeze_servers(&mut worker, &net, cut, options)?;
-    let tables = tables(&frozen, &options.run)?;
+    let freeze = Freeze { limit: options.freeze, batch_tables: &options.batch_tables, for_follower: false };
+    let frozen = freeze_servers(&mut worker, &net, cut, &freeze)?;
+    let tables = tables_of_cut(&frozen, &options.run)?;
     if options.run.is_empty() {
         must_be_their_directory(directory, valid.as_ref(), &tables, None)?;
     }
@@ -249,20 +250,37 @@ fn with_notes(options: &CheckpointOptions, last: Option<&JobManifest>) -> Checkp
     options
 }
 
+/// How pushes are held back for a cut.
+pub(crate) struct Freeze<'a> {
+    /// The longest time for which they wait.
+    pub(crate) limit: Duration,
+    /// The tables to which each batch pushes.
+    pub(crate) batch_tables: &'a [String],
+    /// A follower reads the cut.
+    pub(crate) for_follower: bool,
+}
+
 /// Makes all threads hold new pushes back, and waits until all begun ones are whole.
-fn freeze_servers<N: Net>(
+pub(crate) fn freeze_servers<N: Net>(
     worker: &mut Worker<N>,
     net: &N,
     cut: CutName<'_>,
-    options: &CheckpointOptions,
+    freeze: &Freeze<'_>,
 ) -> Result<Vec<CutReplyV1>, WorkerError> {
-    let limit = options.freeze.min(CUT_FREEZE_MAX);
-    let until = net.now() + limit;
-    let mut replies = cut_step(worker, cut, &CutActionV1::Freeze { ms: limit.as_millis() as u32 })?;
+    let limit = freeze.limit.min(CUT_FREEZE_MAX);
+    let (until, ms) = (net.now() + limit, limit.as_millis() as u32);
+    let mut replies = cut_step(
+        worker,
+        cut,
+        &match freeze.for_follower {
+            true => CutActionV1::FreezeForFollower { ms },
+            false => CutActionV1::Freeze { ms },
+        },
+    )?;
     let (mut asked, mut before, mut fenced) = (0, None, BTreeSet::new());
     let mut torn = StandingPushes::default();
     loop {
-        let state = Frozen::of(&replies, &options.batch_tables)?;
+        let state = Frozen::of(&replies, freeze.batch_tables)?;
         if state.is_whole() {
             let pushers: Vec<_> = half_fenced(&replies).into_iter().filter(|of| fenced.insert(*of)).collect();
             if pushers.is_empty() {
@@ -272,8 +290,8 @@ fn freeze_servers<N: Net>(
         }
         if net.now() >= until {
             return Err(WorkerError::Cut(format!(
-                "pushes were held back for {:.1} s, and {} is still not complete on all its shards: the checkpoint was \
-                 given up. Save again; if the pusher is gone, the servers end its push after its --worker-timeout \
+                "pushes were held back for {:.1} s, and {} is still not complete on all its shards: the cut was given \
+                 up. Try again; if the pusher is gone, the servers end its push after its --worker-timeout \
                  (default: 60 s)",
                 limit.as_secs_f64(),
                 state.missing()
@@ -296,7 +314,7 @@ fn freeze_servers<N: Net>(
 }
 
 /// The tables of all threads, in the order of names.
-fn tables(replies: &[CutReplyV1], run: &str) -> Result<Vec<CutTableV1>, WorkerError> {
+pub(crate) fn tables_of_cut(replies: &[CutReplyV1], run: &str) -> Result<Vec<CutTableV1>, WorkerError> {
     let mut all = BTreeMap::<String, CutTableV1>::new();
     for reply in replies {
         let CutReplyV1::Frozen { tables, .. } = reply else { return Err(unexpected(reply)) };
@@ -316,9 +334,7 @@ fn tables(replies: &[CutReplyV1], run: &str) -> Result<Vec<CutTableV1>, WorkerEr
     }
     if all.is_empty() {
         let of = if run.is_empty() { String::new() } else { format!(" of run {run:?}") };
-        let text = format!(
-            "no table{of} is open on these servers: start the workers, or begin the checkpoint later"
-        );
+        let text = format!("no table{of} is open on these servers: start the workers, or try again later");
         return Err(WorkerError::Call(text));
     }
     Ok(all.into_values().collect())

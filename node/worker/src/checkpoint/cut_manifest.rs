@@ -19,29 +19,7 @@ pub(crate) fn manifest(
     files: Vec<CutFileV1>,
 ) -> Result<JobManifest, WorkerError> {
     let mut files: BTreeMap<(u32, u32), FileEntry> = files.into_iter().map(manifest_entry).collect();
-    let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
-    let mut states = Vec::<(String, Vec<u8>)>::new();
-    let mut steps = BTreeMap::<String, BTreeSet<u64>>::new();
-    for reply in marked {
-        let CutReplyV1::Marked { shards: own, pushes, states: own_states, steps: own_steps } = reply else {
-            return Err(unexpected(&reply));
-        };
-        for of in own_steps {
-            steps.entry(of.table).or_default().insert(of.step);
-        }
-        shards.extend(own.into_iter().map(|shard| ((shard.table, shard.shard), shard)));
-        for push in &pushes {
-            let own = push.progress();
-            let known = pushers.entry((push.table, push.pusher));
-            known.and_modify(|known: &mut PushProgress| known.add(&own)).or_insert(own);
-        }
-        for (name, bytes) in own_states {
-            if !states.iter().any(|(known, _)| *known == name) {
-                states.push((name, bytes));
-            }
-        }
-    }
-    check_whole(tables, &options.batch_tables, &pushers, &steps)?;
+    let MarkedCut { shards, pushers, states } = MarkedCut::of(marked, tables, &options.batch_tables)?;
     let increment = shards.values().any(|shard| shard.from > 0);
     let mut manifest = JobManifest::new(draft.number(), &options.run);
     manifest.notes.clone_from(&options.notes);
@@ -69,6 +47,53 @@ pub(crate) fn manifest(
         manifest.tables.push(TableCut { schema, uid: TableUid(table.uid), shards, cursors });
     }
     Ok(manifest)
+}
+
+/// What all threads have said of a cut that they have marked.
+pub(crate) struct MarkedCut {
+    /// By the table's place in the mark, and by its number.
+    pub(crate) shards: BTreeMap<(u32, u32), CutShardV1>,
+    /// By the table's place in the mark, and by the pusher.
+    pub(crate) pushers: BTreeMap<(u32, u64), PushProgress>,
+    pub(crate) states: Vec<(String, Vec<u8>)>,
+}
+
+impl MarkedCut {
+    /// Puts the replies together.
+    ///
+    /// # Errors
+    /// The cut has a push, a batch or a step in a part only.
+    pub(crate) fn of(
+        marked: Vec<CutReplyV1>,
+        tables: &[CutTableV1],
+        batch_tables: &[String],
+    ) -> Result<MarkedCut, WorkerError> {
+        let (mut shards, mut pushers) = (BTreeMap::<(u32, u32), CutShardV1>::new(), BTreeMap::new());
+        let mut states = Vec::<(String, Vec<u8>)>::new();
+        let mut steps = BTreeMap::<String, BTreeSet<u64>>::new();
+        for reply in marked {
+            let CutReplyV1::Marked { shards: own, pushes, states: own_states, steps: own_steps } = reply
+            else {
+                return Err(unexpected(&reply));
+            };
+            for of in own_steps {
+                steps.entry(of.table).or_default().insert(of.step);
+            }
+            shards.extend(own.into_iter().map(|shard| ((shard.table, shard.shard), shard)));
+            for push in &pushes {
+                let own = push.progress();
+                let known = pushers.entry((push.table, push.pusher));
+                known.and_modify(|known: &mut PushProgress| known.add(&own)).or_insert(own);
+            }
+            for (name, bytes) in own_states {
+                if !states.iter().any(|(known, _)| *known == name) {
+                    states.push((name, bytes));
+                }
+            }
+        }
+        check_whole(tables, batch_tables, &pushers, &steps)?;
+        Ok(MarkedCut { shards, pushers, states })
+    }
 }
 
 /// Checks that the cut has each push in all shards, each batch in all of these tables, and each step in all threads.

@@ -24,9 +24,13 @@
 //! fenced in every shard. A fence takes the place of the push in the shard's entry of the pusher. So the push is ended
 //! on all shards alike: those that have rows of it keep them, and none applies more. A coordinator may die when only
 //! some threads have the fence. The next one finds that, and fences the pusher on the others before it marks the cut.
+//!
+//! A follower cuts in the same way, several times a second. It names where its last cut ends, and reads the rows above
+//! it block by block instead of having them written.
 
 pub(crate) mod coordinator;
 pub(crate) mod cut_manifest;
+pub(crate) mod follower;
 pub(crate) mod frozen;
 pub(crate) mod half_fenced;
 pub(crate) mod options;

@@ -106,7 +106,7 @@ pub(crate) fn end_pushes(tables: &mut ServerTables, pushes: &[PushLimitV1]) -> R
 /// Forgets clients that are gone, in tables that remember too many pushers. Called once a second. While a cut is
 /// taken, all pushers stay as they are.
 pub(crate) fn forget_clients(tables: &mut ServerTables, now: Duration) {
-    if tables.checkpoints.cuts.cut.is_some() {
+    if tables.checkpoints.cuts.is_taken() {
         return;
     }
     forget_clients_of(tables, CLIENT_FORGOTTEN_AFTER, PUSHERS_KEPT, now);
@@ -121,7 +121,7 @@ pub(crate) fn answer_forget_clients(
 ) -> Result<BulkReply, RequestFailure> {
     ForgetClientsFrame::decode(&frame.head)?;
     pusher.must_have_incarnation()?;
-    if tables.checkpoints.cuts.cut.is_some() {
+    if tables.checkpoints.cuts.is_taken() {
         return refuse(
             Refusal::Mismatch,
             "a checkpoint is being written: no pusher is forgotten before its end",

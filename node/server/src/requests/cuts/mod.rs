@@ -1,6 +1,7 @@
 //! The steps of a checkpoint on a server thread.
 
 pub(crate) mod absent;
+pub(crate) mod follower;
 pub(crate) mod protocol;
 pub(crate) mod slices;
 #[cfg(test)]

@@ -4,16 +4,18 @@
 
 use crate::cuts::state::{ThreadCut, Writing};
 use crate::cuts::writer::{CutFileId, CutWriter, WriterState};
-use crate::limits::CUT_PUSHES_MAX;
+use crate::limits::{CUT_PUSHES_MAX, FOLLOWERS_MAX};
 use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse};
 use crate::peers::pusher::{Pusher, is_data};
 use crate::places::states::{RunStates, states_of_run};
 use crate::requests::cuts::absent::{end_pushes, give_up, gone};
+use crate::requests::cuts::follower::mark_for_follower;
+use crate::requests::cuts::slices::end_cuts_of;
 use crate::requests::cuts::tables::{cut_pushes, cut_steps, cut_tables, positions_of_bases};
 use crate::requests::steps::pushes::settle;
 use crate::server_tables::ServerTables;
 use crate::tables::table::ServerTable;
-use gannet_core::{MarkedShard, Position, RowFileHead, RowFileKind, Shards};
+use gannet_core::{CutReader, MarkedShard, Position, RowFileHead, RowFileKind};
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::cuts::{CutFrame, CutIsFrame};
 use gannet_wire::frames::declare::FrameKind;
@@ -42,10 +44,10 @@ pub(crate) fn answer_cut(
     };
     // Space for the reply comes first: a part is taken once.
     transmit.reserve(CUT_MESSAGE_BYTES_MAX).ok_or(Full)?;
-    if !matches!(action, CutActionV1::Freeze { .. }) {
+    if !matches!(action, CutActionV1::Freeze { .. } | CutActionV1::FreezeForFollower { .. }) {
         must_be_current(tables, cut, pusher.session, now)?;
     }
-    let (run, action) = match (action, &mut tables.checkpoints.cuts.cut) {
+    let (run, action) = match (action, tables.checkpoints.cuts.get_mut(cut)) {
         (CutActionV1::Part { bytes, left }, Some(current)) => match current.parts.add(&bytes, left)? {
             Some(whole) if whole.cut == cut => (whole.run, whole.action),
             Some(_) => return refuse(Refusal::Malformed, "the parts are of a step of another cut"),
@@ -56,8 +58,17 @@ pub(crate) fn answer_cut(
         }
         (action, _) => (run, action),
     };
+    must_still_hold(tables, cut, &action)?;
+    let begin = |for_follower| ThreadCut {
+        number: cut,
+        run: run.clone(),
+        session: pusher.session,
+        for_follower,
+        ..ThreadCut::default()
+    };
     let reply = match action {
-        CutActionV1::Freeze { ms } => freeze_tables(tables, cut, run, pusher.session, ms, now)?,
+        CutActionV1::Freeze { ms } => freeze_tables(tables, begin(false), ms, now)?,
+        CutActionV1::FreezeForFollower { ms } => freeze_tables(tables, begin(true), ms, now)?,
         CutActionV1::Admit { pushes, steps, closes, over } => {
             close_over(tables, &over)?;
             let is_over = |limit: &&PushLimitV1| {
@@ -68,13 +79,14 @@ pub(crate) fn answer_cut(
             admit_pushes(tables, &pushes, &steps, closes, known)?
         }
         CutActionV1::Mark(mark) => mark_cut(tables, &mark, states_of_run(&run, of))?,
+        CutActionV1::MarkForFollower(mark) => mark_for_follower(tables, &mark, states_of_run(&run, of))?,
         CutActionV1::Release => {
             release_pushes(tables, now);
             CutReplyV1::Done
         }
         CutActionV1::Poll => writing_progress(tables),
         CutActionV1::End => {
-            end_cut(tables, now);
+            end_cut(tables, cut, now);
             CutReplyV1::Done
         }
         CutActionV1::Torn { pushes } => CutReplyV1::Gone { pushers: gone(tables, &pushes, now) },
@@ -88,7 +100,7 @@ pub(crate) fn answer_cut(
         }
     };
     let reply = control::seal(&reply);
-    match &mut tables.checkpoints.cuts.cut {
+    match tables.checkpoints.cuts.get_mut(cut) {
         Some(cut) if reply.len() > CUT_MESSAGE_BYTES_MAX => {
             let part = cut.parts.begin(reply);
             send_cut_reply(frame, &control::seal(&part), transmit)
@@ -104,7 +116,7 @@ pub(crate) fn covered_tables(tables: &ServerTables) -> Vec<u32> {
 }
 
 /// Refuses to go on if a table of the cut was opened since its pushes are held back.
-fn must_hold_all(tables: &ServerTables) -> Result<(), RequestFailure> {
+pub(crate) fn must_hold_all(tables: &ServerTables) -> Result<(), RequestFailure> {
     let held = |number: usize| tables.checkpoints.cuts.is_held(number as u32);
     let new = |(number, table): (usize, &ServerTable)| tables.checkpoints.cuts.covers(table) && !held(number);
     match tables.all.numbered().find(|&of| new(of)) {
@@ -116,14 +128,31 @@ fn must_hold_all(tables: &ServerTables) -> Result<(), RequestFailure> {
     }
 }
 
-fn must_be_current(
+/// Refuses a step that needs a cut which is not released yet.
+fn must_still_hold(tables: &ServerTables, cut: u64, action: &CutActionV1) -> Result<(), RequestFailure> {
+    let needs = matches!(
+        action,
+        CutActionV1::Admit { .. }
+            | CutActionV1::Mark(_)
+            | CutActionV1::MarkForFollower(_)
+            | CutActionV1::Torn { .. }
+            | CutActionV1::GiveUp { .. }
+    );
+    let holds = tables.checkpoints.cuts.cut.as_ref().is_some_and(|held| held.number == cut);
+    match needs && !holds {
+        false => Ok(()),
+        true => refuse(Refusal::Malformed, "the cut does not hold pushes back"),
+    }
+}
+
+pub(crate) fn must_be_current(
     tables: &mut ServerTables,
     cut: u64,
     session: u32,
     now: Duration,
 ) -> Result<(), RequestFailure> {
-    match &mut tables.checkpoints.cuts.cut {
-        Some(current) if current.number == cut && current.session == session => {
+    match tables.checkpoints.cuts.get_mut(cut) {
+        Some(current) if current.session == session => {
             current.asked = now;
             Ok(())
         }
@@ -138,26 +167,38 @@ fn must_be_current(
     }
 }
 
-/// Holds back every push that no shard here has begun.
+/// Begins a cut: holds back every push that no shard here has begun.
 fn freeze_tables(
     tables: &mut ServerTables,
-    number: u64,
-    run: String,
-    session: u32,
+    begun: ThreadCut,
     ms: u32,
     now: Duration,
 ) -> Result<CutReplyV1, RequestFailure> {
-    if let Some(cut) =
-        tables.checkpoints.cuts.cut.as_ref().filter(|cut| cut.session != session && cut.is_busy(now))
-    {
+    let cuts = &tables.checkpoints.cuts;
+    // A checkpoint that is written lets a follower cut, and a follower that reads lets a checkpoint begin.
+    let is_like = |cut: &&ThreadCut| cut.for_follower == begun.for_follower;
+    let others: Vec<&ThreadCut> = cuts.released.iter().filter(is_like).chain(&cuts.cut).collect();
+    let is_busy = |cut: &&&ThreadCut| cut.session != begun.session && cut.is_busy(now);
+    let busy: Vec<&&ThreadCut> = others.iter().filter(is_busy).collect();
+    let held = cuts.cut.as_ref().filter(|cut| cut.session != begun.session && cut.is_busy(now));
+    if let Some(cut) = held.or_else(|| busy.first().map(|cut| **cut).filter(|_| !begun.for_follower)) {
         let text =
             format!("thread {} already writes cut {:016x}: try again later", tables.thread(), cut.number);
         return refuse(Refusal::Cut, text);
     }
-    end_cut(tables, now);
+    if begun.for_follower && busy.len() >= FOLLOWERS_MAX {
+        let text = format!(
+            "thread {} has {FOLLOWERS_MAX} followers that read now, the limit: try again later, or let a follower \
+             follow another one",
+            tables.thread()
+        );
+        return refuse(Refusal::Cut, text);
+    }
+    let is_over = |cut: &&ThreadCut| cut.session == begun.session || !cut.is_busy(now);
+    let over: Vec<u64> = others.into_iter().filter(is_over).map(|cut| cut.number).collect();
+    over.into_iter().for_each(|number| end_cut(tables, number, now));
     let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
-    tables.checkpoints.cuts.cut =
-        Some(ThreadCut { number, run, session, until, since: now, asked: now, ..ThreadCut::default() });
+    tables.checkpoints.cuts.cut = Some(ThreadCut { until, since: now, asked: now, ..begun });
     admit_begun(tables);
     frozen(tables)
 }
@@ -271,6 +312,13 @@ fn admit_pushes(
     reply
 }
 
+/// The step of each table of the cut; 0: it is not in synchronous steps.
+pub(crate) fn steps_of_cut(tables: &ServerTables) -> Vec<CutStepV1> {
+    let covered = tables.all.iter().filter(|table| tables.checkpoints.cuts.covers(table));
+    let steps = covered.flat_map(cut_tables);
+    steps.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect()
+}
+
 /// Marks the cut of all shards here, and begins to write it.
 fn mark_cut(
     tables: &mut ServerTables,
@@ -280,9 +328,7 @@ fn mark_cut(
     let places: HashMap<&str, u32> = mark.tables.iter().map(String::as_str).zip(0..).collect();
     must_hold_all(tables)?;
     let pushes = cut_pushes(&tables.all, |number| places.get(&*tables.all[number].schema.name).copied());
-    let covered =
-        tables.all.iter().filter(|table| tables.checkpoints.cuts.covers(table)).flat_map(cut_tables);
-    let steps = covered.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect();
+    let steps = steps_of_cut(tables);
     let Some(directory) = tables.checkpoints.directory.clone() else {
         let text = "this server has no checkpoint directory: start it with --checkpoint DIR";
         return refuse(Refusal::Mismatch, text);
@@ -294,7 +340,7 @@ fn mark_cut(
         let place = places.get(&*table.schema.name).copied();
         let (Some(own), Some(place)) = (table.shards.as_mut(), place) else { continue };
         let (floats, of, uid) = (own.schema().floats() as u32, own.schema().shards, own.identity().uid);
-        for marked in own.mark_cut(&positions_of_bases(&mark.bases, place)) {
+        for marked in own.mark_cut(CutReader::Checkpoint, &positions_of_bases(&mark.bases, place)) {
             let MarkedShard { position: Position { shard, birth, epoch, command, .. }, from, .. } = marked;
             let kind = if from == 0 { RowFileKind::Full } else { RowFileKind::Increment };
             let head =
@@ -320,12 +366,14 @@ fn release_pushes(tables: &mut ServerTables, now: Duration) {
         }
         (cut.until, cut.admitted, cut.held) = (None, HashMap::new(), HashMap::new());
     }
+    let released = tables.checkpoints.cuts.cut.take();
+    tables.checkpoints.cuts.released.extend(released);
     tables.all.numbers().into_iter().for_each(|number| settle(tables, number));
     tables.waits.group_changed = true;
 }
 
 fn writing_progress(tables: &mut ServerTables) -> CutReplyV1 {
-    let Some(writing) = tables.checkpoints.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
+    let Some(writing) = tables.checkpoints.cuts.writing() else {
         return CutReplyV1::Failed { why: "the cut is not marked".into() };
     };
     writing.writer.look();
@@ -336,41 +384,41 @@ fn writing_progress(tables: &mut ServerTables) -> CutReplyV1 {
     }
 }
 
-/// Forgets the cut, whatever its state is.
-fn end_cut(tables: &mut ServerTables, now: Duration) {
-    if let Some(cut) = tables.checkpoints.cuts.cut.take() {
-        let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
-        if cut.until.is_some() {
-            counters.held.observe(now.saturating_sub(cut.since), 1);
-        }
+/// Forgets a cut, whatever its state is.
+pub(crate) fn end_cut(tables: &mut ServerTables, number: u64, now: Duration) {
+    let Some(cut) = tables.checkpoints.cuts.take(number) else { return };
+    let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
+    if cut.until.is_some() {
+        counters.held.observe(now.saturating_sub(cut.since), 1);
+    }
+    if !cut.for_follower {
         let outcome = if cut.is_written() { &counters.written } else { &counters.given_up };
         outcome.add(1);
         counters.saved_bytes.set(0);
-        tables.all.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
-        tables.all.numbers().into_iter().for_each(|number| settle(tables, number));
-        tables.waits.group_changed = true;
     }
+    end_cuts_of(&mut tables.all, cut.reader());
+    tables.all.numbers().into_iter().for_each(|number| settle(tables, number));
+    tables.waits.group_changed = true;
 }
 
-/// The coordinator's session has ended.
+/// The session of a coordinator or of a follower has ended.
 pub(crate) fn end_cut_of(tables: &mut ServerTables, session: u32, now: Duration) {
-    if let Some(cut) = tables.checkpoints.cuts.cut.as_ref().filter(|cut| cut.session == session) {
-        if !cut.is_written() {
+    for number in tables.checkpoints.cuts.of_session(session) {
+        let is_lost = |cut: &mut ThreadCut| !cut.for_follower && !cut.is_written();
+        if tables.checkpoints.cuts.get_mut(number).is_some_and(is_lost) {
             tracing::warn!(thread = tables.thread(), "a checkpoint was given up: its coordinator has gone");
         }
-        end_cut(tables, now);
+        end_cut(tables, number, now);
     }
 }
 
 /// Gives up a cut that has held pushes back for too long.
 pub(crate) fn expire_cut(tables: &mut ServerTables, now: Duration) {
-    let expired = |cut: &ThreadCut| cut.until.is_some_and(|until| now >= until);
-    if tables.checkpoints.cuts.cut.as_ref().is_some_and(expired) {
-        tracing::warn!(
-            thread = tables.thread(),
-            "a checkpoint was given up: it held pushes back for too long"
-        );
-        end_cut(tables, now);
+    let expired = |cut: &&ThreadCut| cut.until.is_some_and(|until| now >= until);
+    if let Some(cut) = tables.checkpoints.cuts.cut.as_ref().filter(expired) {
+        let (number, what) = (cut.number, if cut.for_follower { "follower's cut" } else { "checkpoint" });
+        tracing::warn!(thread = tables.thread(), "a {what} was given up: it held pushes back for too long");
+        end_cut(tables, number, now);
     }
 }
 

@@ -6,19 +6,15 @@ use crate::cuts::writer::{CutBlock, WriterState};
 use crate::limits::CUT_SAVED_BYTES_MAX;
 use crate::server_tables::ServerTables;
 use crate::tables::table_list::TableList;
-use gannet_core::{CutProgress, Shards};
+use gannet_core::{CutProgress, CutReader};
 use std::time::Duration;
 
 /// Writes a slice of the cut. `clock` says what time it is.
 pub(crate) fn write_cut(tables: &mut ServerTables, clock: impl Fn() -> Duration) -> CutTurn {
     let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
-    let Some(writing) = tables.checkpoints.cuts.cut.as_mut().and_then(|cut| cut.writing.as_mut()) else {
-        return CutTurn::Idle;
-    };
+    let Some(writing) = tables.checkpoints.cuts.writing() else { return CutTurn::Idle };
     let from = clock();
-    let saved = |tables: &TableList| -> usize {
-        tables.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum()
-    };
+    let saved = |tables: &TableList| saved_bytes(tables, CutReader::Checkpoint);
     let before = saved(&tables.all);
     let turn = next_slice(writing, &mut tables.all, before > CUT_SAVED_BYTES_MAX / 2, counters);
     counters.saved_bytes.set(saved(&tables.all) as u64);
@@ -27,6 +23,16 @@ pub(crate) fn write_cut(tables: &mut ServerTables, clock: impl Fn() -> Duration)
     }
     tables.waits.group_changed |= before > CUT_SAVED_BYTES_MAX;
     turn
+}
+
+/// Bytes of all tables that are saved for a reader.
+pub(crate) fn saved_bytes(tables: &TableList, reader: CutReader) -> usize {
+    tables.iter().filter_map(|table| table.shards.as_ref()).map(|shards| shards.saved_bytes(reader)).sum()
+}
+
+/// Ends the cuts of a reader in all tables.
+pub(crate) fn end_cuts_of(tables: &mut TableList, reader: CutReader) {
+    tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(|shards| shards.end_cut(reader));
 }
 
 /// Reads a slice of the first shard, or of all shards with saved rows, and gives it to the writer.
@@ -40,7 +46,7 @@ fn next_slice(writing: &mut Writing, tables: &mut TableList, saved: bool, counte
     }
     if !matches!(writing.writer.state(), WriterState::Writing { .. }) {
         writing.left.clear();
-        tables.iter_mut().filter_map(|table| table.shards.as_mut()).for_each(Shards::end_cut);
+        end_cuts_of(tables, CutReader::Checkpoint);
         return CutTurn::Idle;
     }
     if saved {
@@ -73,7 +79,7 @@ fn read_slice(
     };
     let (mut keys, mut rows) = (Vec::new(), Vec::new());
     let most = bytes / (8 + 4 * floats as usize);
-    let progress = shards.read_cut(file.shard, most, |block_keys, block_rows| {
+    let progress = shards.read_cut(CutReader::Checkpoint, file.shard, most, |block_keys, block_rows| {
         keys.extend_from_slice(block_keys);
         rows.extend_from_slice(block_rows);
     });

@@ -29,7 +29,7 @@ pub fn check(
         let chain = directory.chain(manifest.number).unwrap();
         compare(&saved_rows(directory, &chain, &cut.schema), &rows_of(&mut expected), name);
         if let Pushers::One(_) = job.pushers {
-            for marked in expected.mark_cut(&[]) {
+            for marked in expected.mark_cut(gannet_core::CutReader::Checkpoint, &[]) {
                 let saved = directory.shard_sketch(&chain, name, marked.position.shard).unwrap();
                 // A shard in which nothing was counted needs no sketch.
                 let saved = saved.unwrap_or_else(|| vec![0; marked.sketch.len()]);
