@@ -1,5 +1,6 @@
 //! What is served, and how.
 
+use crate::learn::LearnConfig;
 use crate::limits::Limits;
 use crate::models::ModelOrigin;
 use gannet::security::{TlsServer, Token};
@@ -43,6 +44,8 @@ pub struct ServeConfig {
     pub limits: Limits,
     /// The page of `/metrics`.
     pub metrics: MetricsPage,
+    /// How the process learns from requests. `None`: it does not.
+    pub learn: Option<LearnConfig>,
 }
 
 impl fmt::Debug for ServeConfig {

@@ -1,12 +1,14 @@
 //! What the process counts while it serves.
 
+use crate::learn::LearnCounters;
 use crate::models::Catalog;
 use gannet::metrics::{BUCKETS, Buckets, MetricsSink, bucket_of_nanos};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 /// Kinds of requests that are counted apart.
-pub const KINDS: [&str; 2] = ["infer", "predict"];
+pub const KINDS: [&str; 3] = ["infer", "predict", "learn"];
 
 /// Times of requests. Many threads add to it.
 struct Times {
@@ -32,8 +34,9 @@ impl Times {
 }
 
 /// Classes of answers by their status.
-const STATUSES: [(u16, &str); 8] = [
+const STATUSES: [(u16, &str); 9] = [
     (200, "200"),
+    (202, "202"),
     (400, "400"),
     (401, "401"),
     (404, "404"),
@@ -42,6 +45,9 @@ const STATUSES: [(u16, &str); 8] = [
     (503, "503"),
     (504, "504"),
 ];
+
+/// The place of status 400 among them, which stands for others.
+const OTHER: usize = 2;
 
 /// The counters of a process.
 pub struct Counters {
@@ -57,6 +63,10 @@ pub struct Counters {
     connections: AtomicU64,
     /// Connections that were refused because there were too many.
     pub refused: AtomicU64,
+    /// What a folder that learns counts. It is told only where there is one.
+    pub learn: Arc<LearnCounters>,
+    /// Whether there is one.
+    pub learns: AtomicBool,
 }
 
 impl Default for Counters {
@@ -69,6 +79,8 @@ impl Default for Counters {
             in_progress: zero(),
             connections: zero(),
             refused: zero(),
+            learn: Arc::default(),
+            learns: AtomicBool::new(false),
         }
     }
 }
@@ -102,7 +114,7 @@ impl Counters {
 
     /// Counts an answer to a request of a kind, an index of the names of the metrics.
     pub fn answered(&self, kind: usize, status: u16, took: Duration) {
-        let at = STATUSES.iter().position(|(of, _)| *of == status).unwrap_or(1);
+        let at = STATUSES.iter().position(|(of, _)| *of == status).unwrap_or(OTHER);
         self.answers[kind][at].fetch_add(1, Relaxed);
         self.times[kind].observe(took);
     }
@@ -138,6 +150,9 @@ impl Counters {
             &[],
             refused,
         );
+        if self.learns.load(Relaxed) {
+            self.learn.tell(page);
+        }
         catalog.slots().iter().for_each(|slot| tell_slot(slot, page));
     }
 }

@@ -82,7 +82,8 @@ impl RequestError {
 
 /// A message of the readers without the flags of `gannet train`, which a client does not have.
 fn for_clients(message: &str) -> String {
-    const REMEDIES: [&str; 3] = [
+    const REMEDIES: [&str; 4] = [
+        "; name its column with --label",
         "; correct the line, or skip such lines with --skip-bad-lines N",
         ": say which value means 1 with --positive VALUE",
         "; a libsvm file has lines such as `1 3:0.5 17:1`, a CSV file a header and rows, a table rows",

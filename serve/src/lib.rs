@@ -12,6 +12,7 @@ mod error;
 mod grpc;
 mod http;
 mod inference;
+mod learn;
 mod limits;
 mod models;
 mod scores;
@@ -20,18 +21,22 @@ pub use config::{MetricsPage, ModelSource, ServeConfig, TrafficShare};
 pub use counters::Counters;
 pub use error::{RequestError, ServeError};
 pub use http::Serving;
+pub use learn::{AskJob, JobStand, JoinLimits, KeeperLimits, LearnConfig, LearnCounters, LineForm};
 pub use limits::Limits;
 pub use models::{Catalog, FollowedServers, Following, ModelOrigin, NotesOfRun, Relay, ServedModel, Slot};
 pub use scores::explanation;
 
 use crate::http::App;
+use crate::learn::Learning;
 use crate::models::ModelWatch;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Models that are served. [`stop`](Self::stop) ends it.
 pub struct Server {
     serving: Serving,
+    learning: Option<Arc<Learning>>,
     _watch: ModelWatch,
 }
 
@@ -40,12 +45,14 @@ pub struct Server {
 /// # Errors
 /// A model cannot be loaded, settings contradict each other, or the system lacks something.
 pub fn serve(
-    config: ServeConfig,
+    mut config: ServeConfig,
     catalog: Arc<Catalog>,
     counters: Arc<Counters>,
 ) -> Result<Server, ServeError> {
     let watch = ModelWatch::start(catalog.clone())?;
+    let learning = learning(&mut config, &catalog, &counters)?;
     let app = App {
+        learning: learning.clone(),
         admission: http::Admission::new(&config.limits),
         catalog,
         counters,
@@ -54,7 +61,20 @@ pub fn serve(
         max_age: config.max_age,
         metrics: config.metrics.clone(),
     };
-    Ok(Server { serving: Serving::start(config, app)?, _watch: watch })
+    Ok(Server { serving: Serving::start(config, app)?, learning, _watch: watch })
+}
+
+/// The folder that learns for the first model.
+fn learning(
+    config: &mut ServeConfig,
+    catalog: &Catalog,
+    counters: &Counters,
+) -> Result<Option<Arc<Learning>>, ServeError> {
+    let Some(learn) = config.learn.take() else { return Ok(None) };
+    let model = catalog.slots()[0].current();
+    counters.learns.store(true, Relaxed);
+    let learning = Learning::start(learn, &model.saved, counters.learn.clone(), config.limits.requests)?;
+    Ok(Some(Arc::new(learning)))
 }
 
 impl Server {
@@ -65,6 +85,9 @@ impl Server {
 
     /// Accepts no further connection, and waits for the answers to requests that have begun.
     pub fn stop(self) {
+        if let Some(learning) = &self.learning {
+            learning.end_waits();
+        }
         self.serving.stop();
     }
 }

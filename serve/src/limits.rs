@@ -87,3 +87,28 @@ pub const RELOAD_AFTER: Duration = Duration::from_secs(30);
 
 /// Elements of one tensor of a request.
 pub const ELEMENTS_MAX: usize = 4 << 20;
+
+/// Bytes of the id of an example.
+pub const ID_BYTES_MAX: usize = 256;
+
+/// A part of the journal with so many bytes gets no more examples.
+pub const PART_BYTES: u64 = 8 << 20;
+
+/// Files of learned examples that are kept, so that a job that goes back to a checkpoint trains them again. It is less
+/// than the names that a job knows one by one.
+pub const KEPT_FILES: usize = 1000;
+
+/// Bytes of these files.
+pub const KEPT_FILE_BYTES: u64 = 1 << 30;
+
+/// Requests with examples that are written to the disk together.
+pub const GROUP_REQUESTS: usize = 256;
+
+/// Requests with examples that wait to be written.
+pub const LEARN_QUEUE: usize = 256;
+
+/// How often the job is asked how far it is while examples wait.
+pub const ASK_JOB_EVERY: Duration = Duration::from_millis(100);
+
+/// How often it is asked while none does.
+pub const ASK_JOB_IDLE: Duration = Duration::from_secs(5);

@@ -7,6 +7,8 @@ mod follow;
 #[cfg(feature = "grpc")]
 mod grpc;
 mod inference;
+mod learn;
+mod learn_refusals;
 mod limits;
 mod models;
 mod plain;

@@ -8,6 +8,7 @@ pub mod data;
 pub mod doctor;
 pub mod job;
 pub mod launch;
+pub mod learn;
 pub mod log;
 pub mod metrics;
 pub mod model;

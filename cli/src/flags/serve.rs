@@ -1,5 +1,6 @@
 //! The flags of `gannet serve`.
 
+use crate::flags::learn::LearnArgs;
 use crate::flags::security::{SecurityArgs, TlsClientArgs, TlsServerArgs};
 use crate::flags::transport::{IoArgs, TransportArgs};
 use crate::flags::words::numbers::size;
@@ -63,16 +64,19 @@ pub struct ServeArgs {
     /// The most seconds of a request. A longer one gets status 504.
     #[arg(long, help_heading = "Limits", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub request_time: f64,
+    /// How it learns from requests.
+    #[command(flatten)]
+    pub learn: LearnArgs,
     /// The token and TLS.
     #[command(flatten)]
     pub security: SecurityArgs,
     /// Which clients it trusts.
     #[command(flatten)]
     pub tls_server: TlsServerArgs,
-    /// Which servers it trusts that it follows.
+    /// Which servers it trusts that it follows, or that learn.
     #[command(flatten)]
     pub tls_client: TlsClientArgs,
-    /// The transport to servers that it follows.
+    /// The transport to these servers.
     #[command(flatten)]
     pub transport: TransportArgs,
     /// How bytes move over TCP.
@@ -134,7 +138,7 @@ fn split(text: &str) -> Result<(String, f64), String> {
 }
 
 /// A time above 0.
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1e9);
     seconds.ok_or_else(|| "seconds above 0 are needed".into())
 }

@@ -1,6 +1,8 @@
 //! `gannet serve`: answers requests for predictions until SIGTERM or SIGINT, then ends those that have begun.
 
 mod follow;
+mod learn;
+mod own_job;
 
 use crate::checkpoint_place::{directory_and_number, open_checkpoints};
 use crate::failure::{Failure, SYSTEM};
@@ -49,6 +51,9 @@ fn sources(
     let folder =
         |of: &NamedFolder| ModelSource { name: name(of), origin: ModelOrigin::Folder(of.folder.clone()) };
     let mut all: Vec<ModelSource> = args.model.iter().map(folder).collect();
+    if let (Some(folder), Some(first)) = (&args.learn.learn, all.first_mut()) {
+        first.origin = learn::learned(first.origin.clone(), folder)?;
+    }
     for of in &args.checkpoint {
         let (place, number) = directory_and_number(&of.folder);
         let directory = open_checkpoints(&place)?;
@@ -70,6 +75,8 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     let stop = signals::stop_flag()?;
     raise_descriptors();
     let limits = limits(args)?;
+    let own_job = learn::own_job(args)?;
+    let learn = learn::config(args, own_job.as_ref())?;
     let mirror = follow::mirror(args)?;
     let models = sources(args, mirror.as_ref(), &stop)?;
     let splits =
@@ -95,6 +102,7 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
         max_age: args.max_age.map(Duration::from_secs_f64),
         limits,
         metrics: metrics.page(),
+        learn,
     };
     let server = serve(config, catalog.clone(), counters)?;
     for slot in catalog.slots() {
@@ -111,8 +119,12 @@ pub fn run_serve(args: &ServeArgs) -> Result<(), Failure> {
     if let Some(mirror) = &mirror {
         say!("gannet serve answers pulls on {}", mirror.addr());
     }
+    let learned = own_job.map_or(Ok(()), |job| job.run(&stop));
+    if let Err(why) = &learned {
+        notice!("gannet: no more is learned, and predictions go on: {why}");
+    }
     signals::wait_for_signal(&stop)?;
     server.stop();
     say!("gannet serve stopped");
-    Ok(())
+    learned
 }

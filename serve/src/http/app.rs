@@ -5,6 +5,7 @@ use super::body;
 use crate::config::MetricsPage;
 use crate::counters::Counters;
 use crate::error::RequestError;
+use crate::learn::Learning;
 use crate::limits::Limits;
 use crate::models::{Catalog, Chosen};
 use axum::http::{HeaderMap, header};
@@ -28,6 +29,8 @@ pub struct App {
     pub max_age: Option<Duration>,
     /// The page of metrics.
     pub metrics: MetricsPage,
+    /// The folder that learns, if there is one.
+    pub learning: Option<Arc<Learning>>,
 }
 
 impl App {

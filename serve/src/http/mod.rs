@@ -6,6 +6,8 @@ mod app;
 mod body;
 mod held_body;
 mod infer;
+mod keeping;
+mod learn;
 mod pages;
 mod plain;
 mod received;

@@ -4,6 +4,7 @@
 use super::answers::failed;
 use super::app::App;
 use super::held_body::holding;
+use super::keeping::Keeping;
 use super::received::{Received, receive, refused};
 use crate::depth::check_depth;
 use crate::error::RequestError;
@@ -78,17 +79,22 @@ async fn answered(
     let delimiter = asked.delimiter.as_deref().map(CsvForm::parse_delimiter).transpose();
     let delimiter = delimiter.map_err(|what| RequestError::Bad(format!("delimiter: {what}")))?;
     let most = ANSWER_BODIES * app.limits.body_bytes;
+    let keeping = Keeping::of(app, id, &model);
+    let mut kept = None;
     let work = || {
-        let mut data = match is_json {
-            true => model.data(TextForm::Json, objects(bytes)?)?,
-            false => model.data(TextForm::Own, bytes)?,
+        let (form, bytes) = match is_json {
+            true => (TextForm::Json, objects(bytes)?),
+            false => (TextForm::Own, bytes),
         };
+        let lines = keeping.map(|keeping| keeping.lines(is_json, delimiter, &bytes));
+        let mut data = model.data(form, bytes)?;
         data.csv.delimiter = delimiter;
         if asked.explain {
             return explained_lines(&model, &data, (most, deadline));
         }
         let scores = score(&model, &data, (most, deadline))?;
         app.counters.examples.fetch_add(scores.forecasts.len() as u64, Relaxed);
+        kept = keeping.zip(lines).map(|(keeping, lines)| keeping.keep(lines, scores.forecasts.len()));
         Ok(scores.lines())
     };
     let text = app.admission.compute(size, deadline, work).await?;
@@ -98,7 +104,11 @@ async fn answered(
         (header::HeaderName::from_static("gannet-model"), slot.name.clone()),
         (header::HeaderName::from_static("gannet-version"), model.version.clone()),
     ];
-    Ok(holding((headers, text).into_response(), place))
+    let mut response = (headers, text).into_response();
+    if let Some(kept) = kept {
+        response.headers_mut().insert("gannet-kept", kept.into());
+    }
+    Ok(holding(response, place))
 }
 
 /// The mark that some programs write before a text in UTF-8.

@@ -2,7 +2,7 @@
 
 use super::answers::{failed, json};
 use super::app::App;
-use super::{infer, pages, plain};
+use super::{infer, learn, pages, plain};
 use crate::error::RequestError;
 use axum::Router;
 use axum::http::{StatusCode, Uri};
@@ -20,6 +20,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/readyz", get(pages::readyz))
         .route("/metrics", get(pages::metrics))
         .route("/v1/predict", post(plain::predict))
+        .route("/v1/learn", post(learn::learn))
         .route("/v2", get(infer::server))
         .route("/v2/", get(infer::server))
         .route("/v2/health/live", get(infer::live))

@@ -24,6 +24,8 @@ pub enum ModelOrigin {
         /// The number of the checkpoint. `None`: the newest one, and each newer one.
         number: Option<u64>,
     },
+    /// The first one until the second has a model: a job learns further from the first.
+    Learned(Box<ModelOrigin>, Box<ModelOrigin>),
     /// The servers of a training, which are followed. Who watches the models takes it.
     Servers(Arc<Mutex<Following>>),
 }
@@ -32,6 +34,7 @@ impl fmt::Display for ModelOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ModelOrigin::Folder(folder) => write!(f, "{}", folder.display()),
+            ModelOrigin::Learned(first, then) => write!(f, "{first}, then {then}"),
             ModelOrigin::Servers(servers) => write!(f, "{}", locked(servers).place()),
             ModelOrigin::Checkpoints { place, number: None, .. } => write!(f, "{place}"),
             ModelOrigin::Checkpoints { place, number: Some(number), .. } => write!(f, "{place}@{number}"),
@@ -53,6 +56,8 @@ impl ModelOrigin {
     pub fn look_every(&self) -> Duration {
         match self {
             ModelOrigin::Folder(_) => crate::limits::LOOK_EVERY,
+            // Its checkpoints are on this machine.
+            ModelOrigin::Learned(first, _) => first.look_every(),
             ModelOrigin::Servers(_) => crate::limits::FOLLOW_EVERY,
             ModelOrigin::Checkpoints { .. } => crate::limits::LIST_EVERY,
         }
@@ -61,6 +66,7 @@ impl ModelOrigin {
     /// The mark of what is there now. `None`: there is no model.
     pub fn mark(&self) -> Option<Mark> {
         match self {
+            ModelOrigin::Learned(first, then) => then.mark().or_else(|| first.mark()),
             ModelOrigin::Folder(folder) => {
                 let found = std::fs::metadata(folder.join("MANIFEST")).ok()?;
                 Some(Mark::Manifest(found.ino(), found.len(), (found.mtime(), found.mtime_nsec())))
@@ -79,6 +85,13 @@ impl ModelOrigin {
     /// There is none, or a file of it is damaged.
     pub fn load(&self) -> Result<ServedModel, SavedModelError> {
         match self {
+            ModelOrigin::Learned(first, then) => {
+                if then.mark().is_some() {
+                    then.load()
+                } else {
+                    first.load()
+                }
+            }
             ModelOrigin::Folder(folder) => {
                 let saved_at = std::fs::metadata(folder.join("MANIFEST")).and_then(|found| found.modified());
                 let saved = load_model(folder)?;
