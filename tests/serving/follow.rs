@@ -51,8 +51,8 @@ fn pulls(served: &mut Served) -> String {
     line.trim().rsplit(' ').next().unwrap().to_owned()
 }
 
-/// Whatever is trained, and by how many workers on how many servers: while it trains, all requests are answered, and the
-/// answers move. When all is trained, they are those of the saved model.
+/// Whatever is trained, and by how many workers on how many servers: while it trains, all requests are answered, and
+/// the answers move. When all is trained, they are those of the saved model.
 #[test]
 fn a_follower_answers_what_the_trained_model_predicts() {
     let folder = tempfile::tempdir().unwrap();

@@ -28,8 +28,8 @@ pub struct ServeArgs {
     /// several times a second. Give the flag again for more models.
     #[arg(long, value_name = "[NAME=]HOST:PORT,..", value_parser = followed)]
     pub follow: Vec<NamedServers>,
-    /// With one --follow: let workers and clients read the rows at this address, and other followers follow them. Port 0
-    /// chooses a port, which is printed.
+    /// With one --follow: let workers and clients read the rows at this address, and other followers follow them. Port
+    /// 0 chooses a port, which is printed.
     #[arg(long, value_name = "HOST:PORT", requires = "follow")]
     pub pulls: Option<String>,
     /// With --follow: the run. Default: the only one that the servers know.

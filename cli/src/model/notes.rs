@@ -33,8 +33,8 @@ pub struct Notes<'a> {
     pub best: Option<String>,
 }
 
-/// What a job on servers says about its model, for who scores with its rows: the structure of the model, and how data is
-/// read. Rows alone do not show it. Empty: the model does not score, or the data comes only once and nobody has seen it.
+/// What a job on servers says about its model, for who scores with its rows: its structure, and how data is read. Rows
+/// alone do not show it. Empty: the model does not score, or the data comes only once and nobody has seen it.
 pub fn of_job(
     flags: &DataArgs,
     data: &Data,

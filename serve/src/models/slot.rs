@@ -21,8 +21,9 @@ pub struct Slot {
     pub refused: AtomicU64,
     /// Whether the newest model of the source could not be loaded, or the servers are not followed now.
     pub is_behind: AtomicBool,
-    /// Of a model that follows servers: how often it took over changes, and the commands that it then lacked.
+    /// Of a model that follows servers: how often it took over changes.
     pub taken_over: AtomicU64,
+    /// Of a model that follows servers: the commands that it lacked before it took over changes the last time.
     pub lag_commands: AtomicU64,
 }
 

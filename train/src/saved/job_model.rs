@@ -49,8 +49,8 @@ pub fn load_job_model(job: &JobCheckpoint) -> Result<SavedModel, SavedModelError
     Ok(SavedModel { digest: job.digest(), rows, ..saved })
 }
 
-/// What the tables of a job are to a model. The rows of the job are put into the model by it. Copies of a model that get
-/// the same rows may share it.
+/// What the tables of a job are to a model. The rows of the job are put into the model by it. Copies of a model that
+/// get the same rows may share it.
 pub struct JobTables {
     tables: Vec<JobTable>,
     /// The rows of the table with the normalization, in the order of their keys.
@@ -70,8 +70,8 @@ enum JobTable {
 }
 
 impl JobTables {
-    /// The model that these notes describe, without rows. `schemas` are those of the job's tables. Their names have that
-    /// of the run in front. `place` is what messages call the job.
+    /// The model that these notes describe, without rows. `schemas` are those of the job's tables. Their names have
+    /// that of the run in front. `place` is what messages call the job.
     ///
     /// # Errors
     /// The notes are of a model that does not score, or the tables are not those of the model.

@@ -38,8 +38,8 @@ impl ModelNotes for RunNotes {
 }
 
 impl RunNotes {
-    /// A line for each note: its name, a blank, and its value, in which `\\` stands for a backslash and `\n` for the end
-    /// of a line.
+    /// A line for each note: its name, a blank, and its value, in which `\\` stands for a backslash and `\n` for the
+    /// end of a line.
     pub fn lines(&self) -> String {
         let escaped = |value: &str| value.replace('\\', "\\\\").replace('\n', "\\n");
         self.0.iter().map(|(name, value)| format!("{name} {}\n", escaped(value))).collect()

@@ -158,9 +158,9 @@ impl Shards {
         self.shards.iter().map(Shard::position).collect()
     }
 
-    /// Marks a cut of all shards here for a reader, which [`read_cut`](Self::read_cut) reads while pushes go on. `from` has the
-    /// position of an earlier cut for some of the shards: where it is of the same history, the new cut is a delta
-    /// above it. A position from before the shards were opened is one, too. The other shards are cut in full. An
+    /// Marks a cut of all shards here for a reader, which [`read_cut`](Self::read_cut) reads while pushes go on. `from`
+    /// has the position of an earlier cut for some of the shards: where it is of the same history, the new cut is a
+    /// delta above it. A position from before the shards were opened is one, too. The other shards are cut in full. An
     /// earlier cut of the same reader is given up. Cuts of several readers may be read at once.
     ///
     /// ```
@@ -194,9 +194,9 @@ impl Shards {
         self.shards.iter_mut().map(mark).collect()
     }
 
-    /// Passes about `most` rows of a reader's cut of a shard to `rows`, in one or several calls: keys, and [`Schema::floats`]
-    /// floats for each. Rows that were saved since the last call all come first. A shard that is not here, or has no
-    /// cut, has no rows.
+    /// Passes about `most` rows of a reader's cut of a shard to `rows`, in one or several calls: keys, and
+    /// [`Schema::floats`] floats for each. Rows that were saved since the last call all come first. A shard that is not
+    /// here, or has no cut, has no rows.
     ///
     /// [`Schema::floats`]: crate::Schema::floats
     pub fn read_cut(

@@ -12,7 +12,7 @@ use crate::places::states::{NamedState, SavedStates, StateHolders, snapshot};
 use crate::replication::replicator::ReplicatorWaker;
 use crate::requests::cuts::absent::forget_clients;
 use crate::requests::cuts::follower::end_slow_followers;
-use crate::requests::cuts::protocol::{cut_expires, end_cut_of, expire_cut};
+use crate::requests::cuts::holding::{cut_expires, end_cut_of, expire_cut};
 use crate::requests::cuts::slices::write_cut;
 use crate::requests::steps::awaited::{end_session, hear};
 use crate::server_tables::ServerTables;

@@ -151,16 +151,8 @@ fn save_once<N: Net>(
     draft: Draft,
     marking: &mut bool,
 ) -> Result<SavedCheckpoint, WorkerError> {
-    let config = WorkerConfig {
-        pusher: u64::from(u32::MAX),
-        incarnation: NO_INCARNATION,
-        run: None,
-        ..config.clone()
-    };
-    let mut worker = Worker::connect(net.clone(), config)?;
-    let drawn = draw_number();
-    let number = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
-    let cut = CutName { number, run: &options.run };
+    let mut worker = Worker::connect(net.clone(), of_coordinator(config))?;
+    let cut = CutName { number: draw_cut()?, run: &options.run };
     let NewestCheckpoints { last, valid } = directory.newest_of(&options.run, options.birth)?;
     let options = &with_notes(options, last.as_ref());
     let parent = valid.clone().filter(|_| options.increment);
@@ -248,6 +240,17 @@ fn with_notes(options: &CheckpointOptions, last: Option<&JobManifest>) -> Checkp
         options.notes.push(note);
     }
     options
+}
+
+/// The settings of a worker that cuts.
+pub(crate) fn of_coordinator(config: &WorkerConfig) -> WorkerConfig {
+    let (pusher, incarnation) = (u64::from(u32::MAX), NO_INCARNATION);
+    WorkerConfig { pusher, incarnation, run: None, ..config.clone() }
+}
+
+/// Draws the number of a cut.
+pub(crate) fn draw_cut() -> Result<u64, WorkerError> {
+    draw_number().ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))
 }
 
 /// How pushes are held back for a cut.

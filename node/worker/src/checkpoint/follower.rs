@@ -1,7 +1,7 @@
 //! A follower of a job: it cuts the tables of a run again and again, and reads what has changed between two cuts.
 
 use crate::calls::cut_client::{CutName, cut_step};
-use crate::checkpoint::coordinator::{Freeze, freeze_servers, tables_of_cut};
+use crate::checkpoint::coordinator::{Freeze, draw_cut, freeze_servers, of_coordinator, tables_of_cut};
 use crate::checkpoint::cut_manifest::{MarkedCut, cursor};
 use crate::config::worker_config::WorkerConfig;
 use crate::error::WorkerError;
@@ -13,10 +13,8 @@ use gannet_jobs::runs::registry::Registry;
 use gannet_transport::Net;
 use gannet_wire::frames::cuts::{CutRowsFrame, ReadCutFrame};
 use gannet_wire::frames::declare::FrameKind;
-use gannet_wire::incarnation::NO_INCARNATION;
 use gannet_wire::messages::cuts::*;
 use gannet_wire::messages::runs::{RUNS, RunId};
-use gannet_wire::random::draw_number;
 use std::time::Duration;
 
 /// The longest time for which pushes wait for the cut of a follower.
@@ -109,12 +107,7 @@ pub struct Follower<N: Net> {
 impl<N: Net> Follower<N> {
     /// A follower of the tables of `run` on the servers of `config`; empty: of all tables.
     pub fn new(net: N, config: &WorkerConfig, run: &str) -> Follower<N> {
-        let config = WorkerConfig {
-            pusher: u64::from(u32::MAX),
-            incarnation: NO_INCARNATION,
-            run: None,
-            ..config.clone()
-        };
+        let config = of_coordinator(config);
         Follower { net, config, run: run.to_owned(), worker: None, last: None, known: Vec::new() }
     }
 
@@ -163,8 +156,7 @@ impl<N: Net> Follower<N> {
 
     /// One cut. If it is a delta for some shards and full for others, the place of the last cut is forgotten.
     fn read(&mut self, worker: &mut Worker<N>, batch_tables: &[String]) -> Result<FollowedCut, WorkerError> {
-        let drawn = draw_number();
-        let number = drawn.ok_or_else(|| WorkerError::Cut("the system gave no random number".into()))?;
+        let number = draw_cut()?;
         let cut = CutName { number, run: &self.run };
         let from = self.net.now();
         let freeze = Freeze { limit: FREEZE, batch_tables, for_follower: true };

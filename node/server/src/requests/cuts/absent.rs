@@ -6,7 +6,7 @@ use crate::limits::{
 };
 use crate::peers::outcome::{BulkReply, RequestFailure, refuse};
 use crate::peers::pusher::{Pusher, worker_of};
-use crate::requests::cuts::protocol::covered_tables;
+use crate::requests::cuts::holding::covered_tables;
 use crate::requests::steps::joins::fence_worker;
 use crate::server_tables::ServerTables;
 use gannet_core::{Cursor, DATA_PUSHERS, Shards, is_client};

@@ -2,6 +2,7 @@
 
 pub(crate) mod absent;
 pub(crate) mod follower;
+pub(crate) mod holding;
 pub(crate) mod protocol;
 pub(crate) mod slices;
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What a cut knows of the tables of a thread.
 
 use crate::peers::pusher::is_data;
+use crate::server_tables::ServerTables;
 use crate::tables::table::ServerTable;
 use crate::tables::table_list::TableList;
 use gannet_core::{Position, TableUid};
-use gannet_wire::messages::cuts::{CutBaseV1, CutPushV1, CutTableV1};
+use gannet_wire::messages::cuts::{CutBaseV1, CutPushV1, CutStepV1, CutTableV1};
 
 /// The push progress of all tables on a thread, except of data that is closed: nobody resends its pushes.
 pub(crate) fn cut_pushes(tables: &TableList, place: impl Fn(usize) -> Option<u32>) -> Vec<CutPushV1> {
@@ -49,4 +50,11 @@ pub(crate) fn cut_tables(table: &ServerTable) -> impl Iterator<Item = CutTableV1
     let steps = cut_steps(table);
     let ahead = steps.filter(|(low, high)| low != high).map(|(_, high)| Some(high));
     std::iter::once(steps.map(|(low, _)| low)).chain(ahead).map(at)
+}
+
+/// The step of each table of the cut; 0: it is not in synchronous steps.
+pub(crate) fn steps_of_cut(tables: &ServerTables) -> Vec<CutStepV1> {
+    let covered = tables.all.iter().filter(|table| tables.checkpoints.cuts.covers(table));
+    let steps = covered.flat_map(cut_tables);
+    steps.map(|table| CutStepV1 { table: table.name, step: table.step.unwrap_or(0) }).collect()
 }

@@ -123,8 +123,8 @@ impl Trainer {
         }
     }
 
-    /// Whether a push to this table would not wait for earlier ones: there are none, or it has rows on every link. While
-    /// somebody follows, servers come back with other threads between two of its turns: then there must be none.
+    /// Whether a push to this table would not wait for earlier ones: there are none, or it has rows on every link.
+    /// While somebody follows, servers come back with other threads between two of its turns: then there must be none.
     fn may_push(&self, table: usize, schema: &Schema) -> bool {
         let begun = self.flights.iter().filter(|flight| flight.table == table).count();
         begun == 0 || (self.pipelines && schema.shards >= 16 && begun < 4)
