@@ -61,6 +61,8 @@ pub use table::commands::program::{ColumnSum, Program, ProgramStep, RECIPROCAL_M
 pub use table::commands::replay::ReplayError;
 pub use table::cuts::cut::{CutProgress, MarkedShard};
 pub use table::cuts::restore::RestoreRowsError;
+pub use table::eviction::evictor::{Evicted, Evictor};
+pub use table::eviction::settings::{Capacity, Eviction, EvictionError};
 pub use table::owned::position::Position;
 pub use table::owned::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 pub use table::progress::cursors::PushProgress;
