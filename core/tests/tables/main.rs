@@ -4,6 +4,7 @@ mod address_ranges;
 mod admission;
 mod copy_fill;
 mod cut;
+mod eviction;
 mod damping;
 mod fence;
 mod forgotten;

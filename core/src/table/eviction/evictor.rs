@@ -1,5 +1,6 @@
 //! Evicts rows in small slices between the other calls of the thread that owns the shards.
 
+use crate::image::row_version::LIVE;
 use crate::limits::*;
 use crate::schema::init::INTERCEPT_KEY;
 use crate::schema::segment::Segments;
@@ -10,9 +11,8 @@ use crate::table::eviction::settings::{Eviction, EvictionError};
 use crate::table::owned::shard::Shard;
 use crate::table::owned::shards::Shards;
 use crate::table::pushes::read_write::Read;
+use std::cmp::Ordering;
 use std::time::Duration;
-
-use crate::image::row_version::LIVE;
 
 /// What evicts the rows of some shards. Time is that of the caller: any clock that does not go back.
 ///
@@ -70,8 +70,10 @@ struct FullPass {
     at: usize,
     /// The next slot.
     from: u32,
-    /// Rows up to this version go.
+    /// Rows below this version go.
     version: u64,
+    /// So many rows of this version go.
+    same: u64,
     /// Until so many are left.
     target: u64,
 }
@@ -156,8 +158,8 @@ impl Evictor {
         self.next_full = (at + 1) % count;
         *slots = slots.saturating_sub(EVICT_SAMPLE);
         let target = (most - most / EVICT_PART).max(1);
-        let version = shards.shards[at].oldest_versions(target);
-        Some(FullPass { at, from: 0, version, target })
+        let (version, same) = shards.shards[at].oldest_versions(target);
+        Some(FullPass { at, from: 0, version, same, target })
     }
 
     /// Looks at some rows for age and weights, if a sweep is due or under way.
@@ -262,7 +264,13 @@ impl FullPass {
             let row = shard.image.row(self.from);
             self.from += 1;
             let (word, key) = (row.version(), row.key());
-            if word & LIVE != 0 && word >> 2 <= version && key != INTERCEPT_KEY {
+            let goes = match (word >> 2).cmp(&version) {
+                Ordering::Less => true,
+                Ordering::Equal => self.same > 0,
+                Ordering::Greater => false,
+            };
+            if goes && word & LIVE != 0 && key != INTERCEPT_KEY {
+                self.same -= u64::from(word >> 2 == version);
                 evict_row(shards, at, key);
             }
         }
@@ -270,9 +278,9 @@ impl FullPass {
 }
 
 impl Shard {
-    /// The highest version of the rows that go when only `target` rows stay, the newest. Of a shard with many slots a
-    /// sample of them answers.
-    fn oldest_versions(&mut self, target: u64) -> u64 {
+    /// Which rows go when only `target` rows stay, the newest: those below a version, and so many of this version. Of a
+    /// shard with many slots a sample of them answers.
+    fn oldest_versions(&mut self, target: u64) -> (u64, u64) {
         let step = (self.high_water() as usize).div_ceil(EVICT_SAMPLE).max(1);
         let mut versions: Vec<u64> = Vec::new();
         for slot in (0..self.high_water()).step_by(step) {
@@ -283,10 +291,10 @@ impl Shard {
         }
         let (live, sample) = (self.live().max(1), versions.len() as u64);
         let gone = (live.saturating_sub(target) * sample).div_ceil(live).min(sample);
-        match gone.checked_sub(1) {
-            Some(last) => *versions.select_nth_unstable(last as usize).1,
-            None => self.command,
-        }
+        let Some(last) = gone.checked_sub(1) else { return (self.command, live) };
+        let (older, version, _) = versions.select_nth_unstable(last as usize);
+        let below = older.iter().filter(|older| *older < version).count() as u64;
+        (*version, ((gone - below) * live).div_ceil(sample))
     }
 }
 

@@ -85,7 +85,7 @@ pub enum EvictionError {
 }
 
 /// Bytes of the index for a row, with the space that is free in its buckets.
-const INDEX_BYTES_A_ROW: u64 = 16;
+const INDEX_BYTES_A_ROW: u64 = 20;
 
 /// Bytes of a shard besides its rows and their index: its header, and the deletions that it remembers.
 const SHARD_BYTES: u64 = (DELETIONS_MAX * DELETION_BYTES) as u64 + 64 * 1024 + HOT_BYTES as u64;
