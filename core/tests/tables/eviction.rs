@@ -81,8 +81,8 @@ struct ModelRow {
     push: u64,
 }
 
-/// A pull whose change is not pushed yet: its keys with how often each had died, and the version of the answer.
-type Held = (Vec<u64>, Vec<u32>, u64);
+/// A pull whose change is not pushed yet: its keys with how often each had died, and when it was answered.
+type Held = (Vec<u64>, Vec<u32>, ReadAt);
 
 /// The owner, its copy, and the model.
 struct World {
@@ -142,6 +142,7 @@ impl World {
         shards.tell(Some(Box::new(Copy(self.copy.clone()))));
         self.owner = Some((store, shards));
         self.evictor = Evictor::new(self.eviction, &schema()).unwrap();
+        self.held.iter_mut().for_each(|(_, _, read)| read.here = false);
         let now = self.now;
         self.rows.values_mut().for_each(|row| row.pushed = now);
     }
@@ -158,10 +159,10 @@ impl World {
             assert_eq!(sum, self.rows.get(key).map_or(0.0, |row| row.sum), "key {key}");
         }
         let deaths = keys.iter().map(|&key| self.died(key)).collect();
-        self.held.push_back((keys, deaths, version));
+        self.held.push_back((keys, deaths, ReadAt { version, here: true }));
     }
 
-    fn push(&mut self, keys: &[u64], write: Write, since: Option<(Vec<u32>, u64)>) {
+    fn push(&mut self, keys: &[u64], write: Write, since: Option<(Vec<u32>, ReadAt)>) {
         self.seq += 1;
         let name = PushName { pusher: 1, incarnation: 1, seq: self.seq, row: 0 };
         let options = PushOptions { clock: 0, total: keys.len() as u64, since: since.as_ref().map(|s| s.1) };

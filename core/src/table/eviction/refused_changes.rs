@@ -9,6 +9,7 @@ use crate::image::layout::*;
 use crate::limits::DELETIONS_MAX;
 use crate::table::owned::shard::Shard;
 use crate::table::owned::shards::Shards;
+use crate::table::pushes::push_request::ReadAt;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The first float of a refused change: a NaN that no computation makes.
@@ -16,7 +17,7 @@ const REFUSED: u32 = 0x7fad_dead;
 
 /// Whether the values of a row say that it was refused.
 #[cold]
-pub(crate) fn is_refused(value: &[f32]) -> bool {
+pub fn is_refused(value: &[f32]) -> bool {
     value.first().is_some_and(|first| first.to_bits() == REFUSED)
 }
 
@@ -58,6 +59,11 @@ fn place(hash: u64) -> (usize, u64) {
 }
 
 impl Shard {
+    /// The command up to which the deletions of this shard were in rows that were read then.
+    fn command_at(&self, read: ReadAt) -> u64 {
+        if read.here { read.version } else { read.version.min(self.taken) }
+    }
+
     /// The number of the last command that has deleted a row.
     fn last_deletion(&self) -> u64 {
         let forgotten = self.image.word(FORGOTTEN).load(Relaxed);
@@ -71,10 +77,12 @@ impl Shard {
 }
 
 impl Shards {
-    /// The values of a push of changes that were computed from rows as they were at command `since`: those of rows that
+    /// The values of a push of changes that were computed from rows that were read `since`: those of rows that
     /// were deleted since are marked as refused. `None`: no row was.
-    pub(crate) fn refuse_changes(&self, since: u64, keys: &[u64], values: &[f32]) -> Option<Vec<f32>> {
-        if self.shards.iter().all(|shard| shard.last_deletion() <= since) {
+    ///
+    /// [`Shards::push_at`] does it by itself. A server that keeps changes for a later push does it when they come.
+    pub fn refuse_changes(&self, since: ReadAt, keys: &[u64], values: &[f32]) -> Option<Vec<f32>> {
+        if self.shards.iter().all(|shard| shard.last_deletion() <= shard.command_at(since)) {
             return None;
         }
         let floats = values.len().checked_div(keys.len())?;
@@ -84,7 +92,8 @@ impl Shards {
             let owner = self.places.place(shard_of(hash, self.schema.shards)) as usize;
             if owner != at {
                 // The push itself refuses a shard that is not here.
-                deleted = Deleted::since(self.shards.get(owner)?, since);
+                let shard = self.shards.get(owner)?;
+                deleted = Deleted::since(shard, shard.command_at(since));
                 at = owner;
             }
             if deleted.has(key, hash) {

@@ -263,7 +263,7 @@ fn open_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
-    (OpenTableFrame {}.encode(id), payload)
+    (OpenTableFrame::default().encode(id), payload)
 }
 
 /// Asks about a table, confirms one, or drops one.

@@ -101,7 +101,7 @@ pub(crate) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) ->
     let (uid, make_in) = held.map_or(([0; 16], incarnation), |held| (held.uid, 0));
     let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
     let request = control::seal_as(2, &request);
-    let (_, opened) = ask(sim, link, OpenTableFrame {}.encode(0), &request);
+    let (_, opened) = ask(sim, link, OpenTableFrame::default().encode(0), &request);
     control::open_as::<TableOpenedV4>(4, &opened).unwrap().table
 }
 
@@ -140,7 +140,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     assert_eq!(refusal(StatusFrame { table: 9 }.encode(1), &[]), Refusal::Unknown);
     assert_eq!(refusal(ScanFrame { table, most: 8, shard: 3, from: 0 }.encode(1), &[]), Refusal::WrongShard);
     assert_eq!(
-        refusal(OpenTableFrame {}.encode(1), &[1, 0, 0, 0, 4, 0, 0, 0, 9, 9, 9, 9]),
+        refusal(OpenTableFrame::default().encode(1), &[1, 0, 0, 0, 4, 0, 0, 0, 9, 9, 9, 9]),
         Refusal::Malformed
     );
     let (head, rows) = ask(&sim, &mut link, pull(1), &bytes(&[5], &[]));

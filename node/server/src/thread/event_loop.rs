@@ -13,6 +13,7 @@ use crate::replication::replicator::ReplicatorWaker;
 use crate::requests::cuts::absent::forget_clients;
 use crate::requests::cuts::protocol::{cut_expires, end_cut_of, expire_cut};
 use crate::requests::cuts::slices::write_cut;
+use crate::requests::evictions::evict_rows;
 use crate::requests::steps::awaited::{end_session, hear};
 use crate::server_tables::ServerTables;
 use crate::sessions::context::{GreetedConnection, RequestContext};
@@ -68,6 +69,8 @@ pub(crate) struct ShardThread<N: Net> {
     /// Short frames were handled since the thread was last idle: their sender may wait for the answer, and send more.
     short_frames: bool,
     next_tick: Duration,
+    /// Rows are to be evicted at once.
+    evicts: bool,
     /// When the next sweep of a subscription is due.
     next_sweep: Duration,
     /// When pushes that wait for memory try again: another thread may have freed some.
@@ -139,6 +142,7 @@ impl<N: Net> ShardThread<N> {
             spin,
             short_frames: false,
             next_tick: Duration::ZERO,
+            evicts: false,
             next_sweep: Duration::MAX,
             next_memory_retry: Duration::MAX,
             counters,
@@ -172,7 +176,7 @@ impl<N: Net> ShardThread<N> {
             self.spin.begin(now);
         }
         let busy =
-            replicating || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
+            replicating || self.evicts || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
         let sleep = match self.next_sweep.min(self.next_memory_retry).min(cut_expires(&self.tables)) {
@@ -212,6 +216,7 @@ impl<N: Net> ShardThread<N> {
             expire_cut(&mut self.tables, now);
         }
         self.resume_group_waiters();
+        self.evicts = evict_rows(&mut self.tables, now);
         if now >= self.next_tick {
             self.tick(now);
         }
