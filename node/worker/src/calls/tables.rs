@@ -62,11 +62,11 @@ impl<N: Net> Worker<N> {
     /// The schema is not valid; the table exists with another schema, or was made by another number of servers; rows of
     /// it are gone; or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
-        open_table_with(self, schema, shard_count(schema), None)
+        open_table_with(self, schema, shard_count(schema))
     }
 
-    /// [`open_table`](Self::open_table), for a table whose rows may die: the worker tells it to all servers, also after
-    /// a link was lost. The last worker that tells something else decides.
+    /// Says that rows of a table of this name may die. The worker tells it to the servers when it opens the table, and
+    /// after each link that it makes again. If workers say different things, the last word counts, until the server ends.
     ///
     /// ```
     /// use gannet_core::{Capacity, Eviction, Schema, Write};
@@ -79,22 +79,26 @@ impl<N: Net> Worker<N> {
     /// # let mut worker = Worker::connect(Transports::new(), config)?;
     ///
     /// let full = Eviction { capacity: Some(Capacity::Rows(1000)), ..Eviction::default() };
-    /// let table = worker.open_evicting_table(&Schema::scalar("clicks", Rule::Add(Add)), &full)?;
+    /// worker.evict_rows("clicks", full)?;
+    /// let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
     /// let keys: Vec<u64> = (0..5000).collect();
     /// worker.push(table, &keys, Write::Gradient, &[1.0; 5000])?;
+    /// // The server evicts between requests. Each shard has its share of the rows.
     /// while worker.status(table)?.stats.rows > 1064 {}
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// As [`open_table`](Self::open_table); or the settings make no sense.
-    pub fn open_evicting_table(
-        &mut self,
-        schema: &Schema,
-        eviction: &Eviction,
-    ) -> Result<TableId, WorkerError> {
+    /// The settings make no sense, or the table is open already.
+    pub fn evict_rows(&mut self, table: &str, eviction: Eviction) -> Result<(), WorkerError> {
         eviction.check().map_err(|error| WorkerError::Call(error.to_string()))?;
-        open_table_with(self, schema, shard_count(schema), Some(eviction))
+        let table = self.links.config.run.as_ref().map_or_else(|| table.to_owned(), |run| run.table(table));
+        if self.tables.iter().any(|known| known.schema.name == table) {
+            let text = format!("table {table:?} is open: say before that its rows may die");
+            return Err(WorkerError::Call(text));
+        }
+        self.evictions.push((table, eviction));
+        Ok(())
     }
 
     /// [`open_table`](Self::open_table), for a table that has as many shards as the schema says, whichever number that
@@ -103,7 +107,7 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// As [`open_table`](Self::open_table).
     pub fn open_table_exactly(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
-        open_table_with(self, schema, ShardCount::AsGiven, None)
+        open_table_with(self, schema, ShardCount::AsGiven)
     }
 
     /// The schema of a table.
@@ -294,7 +298,6 @@ fn open_table_with<N: Net>(
     worker: &mut Worker<N>,
     schema: &Schema,
     shards: ShardCount,
-    eviction: Option<&Eviction>,
 ) -> Result<TableId, WorkerError> {
     if worker.links.config.one_thread {
         return Err(WorkerError::Call("a table needs links to all threads of its servers".into()));
@@ -317,14 +320,15 @@ fn open_table_with<N: Net>(
     if let Some(known) = worker.tables.iter().position(|table| is_it(&table.schema)) {
         return Ok(TableId(known));
     }
-    let (schema, opened, answers) = open_at_servers(worker, schema, shards, eviction)?;
+    let eviction = worker.evictions.iter().rfind(|(name, _)| *name == schema.name).map(|(_, of)| *of);
+    let (schema, opened, answers) = open_at_servers(worker, schema, shards, eviction.as_ref())?;
     let mut owners = vec![u32::MAX; schema.shards as usize];
     for (number, answer) in answers {
         let peer = &mut worker.links.peers[number];
         opened.shards(peer.thread()).iter().for_each(|shard| owners[shard as usize] = number as u32);
         peer.session.tables.push(answer.table);
     }
-    worker.tables.push(WorkerTable::new(schema, opened, owners, eviction.copied()));
+    worker.tables.push(WorkerTable::new(schema, opened, owners, eviction));
     for number in 0..worker.links.peers.len() {
         request_read_path(&mut worker.links, &worker.tables, number)?;
     }
