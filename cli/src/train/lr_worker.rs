@@ -17,7 +17,7 @@ use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use crate::train::{lr, options};
 use gannet::sync::{SyncConfig, SyncMode};
-use gannet::table::{Eviction, TableId};
+use gannet::table::TableId;
 use gannet::train::models::{Measured, Objective};
 use gannet::train::saved::Shape;
 use gannet::train::{
@@ -49,7 +49,6 @@ fn planned(
     let job = &args.job;
     check_job(job)?;
     let schema = options::schema(&args.optimizer, &args.admission, &job.table)?;
-    let eviction = args.eviction.eviction()?;
     let share = share(job);
     let is_chief = job.task_index == 0 && client.is_none();
     let mut options = options::options(args, share, may_test(job, is_chief))?;
@@ -74,13 +73,13 @@ fn planned(
              makes of a row: leave --cache-bytes out, or add --damping off",
         ));
     }
-    if eviction.is_some() && cache.is_some() {
+    if args.eviction.eviction()?.is_some() && cache.is_some() {
         return Err(Failure::input(
             "--cache-bytes cannot be combined with rows that die (--evict-after, --evict-below, --capacity), because only \
              the servers know which rows have died: leave --cache-bytes out",
         ));
     }
-    Ok((options, sync, LrLearner { schema, damped, cache, wire, eviction }))
+    Ok((options, sync, LrLearner { schema, damped, cache, wire }))
 }
 
 /// Learns logistic regression.
@@ -90,7 +89,6 @@ struct LrLearner {
     damped: bool,
     cache: Option<CacheConfig>,
     wire: WireType,
-    eviction: Option<Eviction>,
 }
 
 impl Learner for LrLearner {
@@ -109,12 +107,9 @@ impl Learner for LrLearner {
     fn open(
         &self,
         own: &JobWorker<'_>,
-        mut worker: Worker<Transports>,
+        worker: Worker<Transports>,
         run: Option<&InRun>,
     ) -> Result<RemoteBackend<Transports>, Failure> {
-        if let Some(eviction) = self.eviction {
-            worker.evict_rows(&self.schema.name, eviction)?;
-        }
         let backend = if self.damped {
             RemoteBackend::open_damped(worker, &self.schema, DEPTH)
         } else {

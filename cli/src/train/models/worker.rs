@@ -19,7 +19,7 @@ use crate::train::tasks::InJob;
 use crate::train::validation::Validator;
 use crate::train::worker::{JobWorker, Learner, may_test, share};
 use gannet::sync::SyncConfig;
-use gannet::table::{Eviction, TableId};
+use gannet::table::TableId;
 use gannet::train::models::{Measured, push_of, score, sizes};
 use gannet::train::saved::schemas_of;
 use gannet::train::{Data, Options, PushContent, Reduce, RemoteTables, Report, test_at_end};
@@ -78,15 +78,14 @@ fn planned(args: &TrainArgs) -> Result<(Options, SyncConfig, ModelLearner), Fail
     if is_chief {
         preflight(args.output.out.as_deref(), &options, model)?;
     }
-    let eviction = args.eviction.eviction()?;
-    Ok((options, sync, ModelLearner { planned, wire, eviction }))
+    args.eviction.eviction()?;
+    Ok((options, sync, ModelLearner { planned, wire }))
 }
 
 /// Learns a model of tables.
 struct ModelLearner {
     planned: PlannedModel,
     wire: WireType,
-    eviction: Option<Eviction>,
 }
 
 impl Learner for ModelLearner {
@@ -109,12 +108,9 @@ impl Learner for ModelLearner {
     fn open(
         &self,
         own: &JobWorker<'_>,
-        mut worker: Worker<Transports>,
+        worker: Worker<Transports>,
         run: Option<&InRun>,
     ) -> Result<RemoteTables<Transports>, Failure> {
-        if let Some(eviction) = self.eviction {
-            worker.evict_rows(&self.planned.model.sparse().name, eviction)?;
-        }
         let mut tables = RemoteTables::new(worker);
         keep_step(&mut tables, own.sync);
         tables.set_wire_type(self.wire);

@@ -156,7 +156,7 @@ impl Evictor {
             .map(|n| (self.next_full + n) % count)
             .find(|&at| shards.shards[at].live() > most)?;
         self.next_full = (at + 1) % count;
-        *slots = slots.saturating_sub(EVICT_SAMPLE);
+        *slots = slots.saturating_sub(EVICT_SAMPLE.min(shards.shards[at].high_water() as usize));
         let target = (most - most / EVICT_PART).max(1);
         let (version, same) = shards.shards[at].oldest_versions(target);
         Some(FullPass { at, from: 0, version, same, target })
