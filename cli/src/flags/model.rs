@@ -1,8 +1,8 @@
 //! `--model` and its shape, which keys get a row, and how rows store their weights.
 
-use clap::{Args, ValueEnum};
 use crate::failure::Failure;
 use crate::flags::words::numbers::size;
+use clap::{Args, ValueEnum};
 use gannet::table::{Admission, Capacity, Eviction, RowType, SKETCH_BYTES_DEFAULT};
 use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
 use gannet::train::models::{NumberLoss, Objective};
@@ -51,7 +51,9 @@ fn age(text: &str) -> Result<Duration, String> {
         units.into_iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of))).unwrap_or((text, 1));
     let seconds = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
     let seconds = seconds.filter(|seconds| (1..=AGE_SECONDS_MAX).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| "a time such as 3600, 15m, 12h or 30d is needed".to_owned())
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "a time such as 3600, 15m, 12h or 30d is needed".to_owned())
 }
 
 /// The longest age that means something: a hundred years.

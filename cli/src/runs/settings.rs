@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::flags::{
-    AdmissionArgs, DataArgs, EvictionArgs, FollowArgs, InputArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName,
-    OptimizerArgs, OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
+    AdmissionArgs, DataArgs, EvictionArgs, FollowArgs, InputArgs, JobArgs, JobName, LbfgsArgs, ModelArgs,
+    ModelName, OptimizerArgs, OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
 };
 use crate::input;
 use crate::job::{servers, sync};

@@ -77,7 +77,7 @@ fn check(table: &mut Shards, upto: u64, context: &str) -> BTreeSet<u64> {
         assert_eq!(found, row, "{context}: key {key} by the index");
     }
     assert_eq!(table.stats().rows as usize, keys.len(), "{context}: count");
-    let gone = pushes.keys().copied().filter(|key| !keys.contains(key)).collect();
+    let gone: BTreeSet<u64> = pushes.keys().copied().filter(|key| !keys.contains(key)).collect();
     for key in &gone {
         let mut found = [1.0; 2];
         table.pull(&[*key], Read::Weights, &mut found, None).unwrap();
@@ -88,7 +88,7 @@ fn check(table: &mut Shards, upto: u64, context: &str) -> BTreeSet<u64> {
 
 #[test]
 fn every_death_can_be_the_last_step() {
-    let stride = std::env::var("KILL_STRIDE").ok().map_or(1, |s| s.parse().unwrap());
+    let stride = std::env::var("KILL_STRIDE").ok().map_or(5, |s| s.parse().unwrap());
     let (mut kills, mut after) = (0, 1);
     loop {
         let folder = folder();

@@ -136,7 +136,9 @@ impl World {
         let mut copy = Shards::open_copies(&Store::memory(), &schema(), shards.identity(), &births).unwrap();
         for shard in 0..SHARDS {
             let left = shards.fill(shard, 0, 1 << 16, 1, |record| copy.replay(record).unwrap());
-            assert!(left.is_none_or(|from| shards.fill(shard, from, 1, 2, |r| copy.replay(r).unwrap()).is_none()));
+            assert!(
+                left.is_none_or(|from| shards.fill(shard, from, 1, 2, |r| copy.replay(r).unwrap()).is_none())
+            );
         }
         self.copy = Arc::new(Mutex::new(copy));
         shards.tell(Some(Box::new(Copy(self.copy.clone()))));
@@ -356,7 +358,8 @@ fn a_burst_of_old_rows_leaves_the_floor_and_half_an_hour() {
 
 #[test]
 fn settings_without_sense_are_refused() {
-    let refused = |eviction: Eviction, schema: &Schema| Evictor::new(eviction, schema).err().map(|e| e.to_string());
+    let refused =
+        |eviction: Eviction, schema: &Schema| Evictor::new(eviction, schema).err().map(|e| e.to_string());
     let says = |eviction, words: &str| {
         let text = refused(eviction, &schema()).unwrap_or_default();
         assert!(text.contains(words), "{text}");

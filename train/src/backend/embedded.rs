@@ -4,7 +4,9 @@ use crate::backend::error::BackendError;
 use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
-use gannet_core::{Eviction, Evictor, PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of};
+use gannet_core::{
+    Eviction, Evictor, PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of,
+};
 use gannet_server::open_whole;
 use gannet_wire::RunId;
 use std::collections::VecDeque;

@@ -51,9 +51,8 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     let eviction = args.eviction.eviction()?;
     // Rows that must survive the process, need admission, or may die, and gradients are for shards. Otherwise tables for
     // one process are faster.
-    let is_flat = job.data_dir.is_none()
-        && planned.model.sparse().admission == Admission::All
-        && eviction.is_none();
+    let is_flat =
+        job.data_dir.is_none() && planned.model.sparse().admission == Admission::All && eviction.is_none();
     if is_flat && push == PushContent::Replay {
         let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
         let mut tables = FlatTables::within(limit);

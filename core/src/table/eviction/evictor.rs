@@ -152,9 +152,8 @@ impl Evictor {
     /// A pass over the next shard that has too many rows.
     fn next_pass(&mut self, shards: &mut Shards, most: u64, slots: &mut usize) -> Option<FullPass> {
         let count = shards.shards.len();
-        let at = (0..count)
-            .map(|n| (self.next_full + n) % count)
-            .find(|&at| shards.shards[at].live() > most)?;
+        let at =
+            (0..count).map(|n| (self.next_full + n) % count).find(|&at| shards.shards[at].live() > most)?;
         self.next_full = (at + 1) % count;
         *slots = slots.saturating_sub(EVICT_SAMPLE.min(shards.shards[at].high_water() as usize));
         let target = (most - most / EVICT_PART).max(1);
@@ -239,7 +238,8 @@ impl Evictor {
         let segments = if counts { Segments::only(&own[..own.len() - 1]) } else { Segments::ALL };
         let Ok(floats) = shards.schema.read_floats_of(Read::Weights, segments) else { return keys.clear() };
         let mut weights = vec![0.0; keys.len() * floats];
-        if keys.is_empty() || shards.pull_segments(keys, Read::Weights, segments, &mut weights, None).is_err() {
+        if keys.is_empty() || shards.pull_segments(keys, Read::Weights, segments, &mut weights, None).is_err()
+        {
             return keys.clear();
         }
         let size = |row: &[f32]| row.iter().map(|w| f64::from(*w) * f64::from(*w)).sum::<f64>().sqrt();

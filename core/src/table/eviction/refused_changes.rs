@@ -25,7 +25,10 @@ pub fn is_refused(value: &[f32]) -> bool {
 enum Deleted {
     /// The shard remembers them no more: any key may be one.
     Any,
-    These { filter: Box<[u64; FILTER_WORDS]>, keys: Vec<u64> },
+    These {
+        filter: Box<[u64; FILTER_WORDS]>,
+        keys: Vec<u64>,
+    },
 }
 
 const FILTER_WORDS: usize = 256;

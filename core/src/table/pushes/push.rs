@@ -38,7 +38,14 @@ impl Shards {
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
-        self.push_at(name, PushOptions { clock: name.seq, ..PushOptions::default() }, write, keys, slots, values)
+        self.push_at(
+            name,
+            PushOptions { clock: name.seq, ..PushOptions::default() },
+            write,
+            keys,
+            slots,
+            values,
+        )
     }
 
     /// [`push`](Self::push), with a learning-rate schedule that follows a clock instead of the name's seq, and with the

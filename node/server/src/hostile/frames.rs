@@ -211,18 +211,8 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let newer = !slots && choices.below(3) == 0;
             let f16 = choices.below(3) == 0;
             let versioned = choices.below(4) == 0;
-            let frame = PullFrame {
-                table,
-                keys: count,
-                read,
-                keep,
-                segments,
-                slots,
-                newer,
-                clock,
-                f16,
-                versioned,
-            };
+            let frame =
+                PullFrame { table, keys: count, read, keep, segments, slots, newer, clock, f16, versioned };
             (frame.encode(id), if newer { asking(choices, &keys) } else { bytes_of(&keys) })
         }
         9..17 => push(choices, seq, id, table, keys),

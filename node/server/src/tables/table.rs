@@ -11,7 +11,9 @@ use crate::steps::step_files::{RecoveredSteps, StepFiles};
 use crate::steps::step_merge::StepMerge;
 use crate::steps::step_sums::{NextStep, StepSums};
 use crate::tables::regions::Regions;
-use gannet_core::{Eviction, Evictor, NO_CLOCK, PushName, Schema, ShardSet, Shards, TableIdentity, Write, hash, shard_of};
+use gannet_core::{
+    Eviction, Evictor, NO_CLOCK, PushName, Schema, ShardSet, Shards, TableIdentity, Write, hash, shard_of,
+};
 use gannet_jobs::failure_detector::WorkerLimits;
 use gannet_wire::messages::control::JoinV1;
 use gannet_wire::refusal::{REPLACED, Refusal};

@@ -175,8 +175,10 @@ impl<N: Net> ShardThread<N> {
             self.short_frames = false;
             self.spin.begin(now);
         }
-        let busy =
-            replicating || self.evicts || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
+        let busy = replicating
+            || self.evicts
+            || writing == CutTurn::More
+            || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
         let sleep = match self.next_sweep.min(self.next_memory_retry).min(cut_expires(&self.tables)) {

@@ -100,7 +100,9 @@ fn no_change_reaches_the_row_after_the_one_that_died() {
         for round in 0..60 {
             let who = prng.below(2) as usize;
             match prng.below(4) {
-                0 | 1 if all[who].held.is_none() => all[who].pull(&mut prng, &format!("seed {seed}, {round}")),
+                0 | 1 if all[who].held.is_none() => {
+                    all[who].pull(&mut prng, &format!("seed {seed}, {round}"))
+                }
                 0 | 1 => all[who].push(),
                 2 => make_rows(&mut all[2], &mut prng),
                 _ => sim.run(Duration::from_micros(prng.below(3_000))),

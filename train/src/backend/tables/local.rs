@@ -138,8 +138,7 @@ impl Tables for LocalTables {
         if let Some(number) = self.tables.iter().position(|local| local.table.schema() == schema) {
             return Ok(number);
         }
-        let mut table =
-            Embedded::open_in(self.run.as_ref(), &self.store, schema, (self.pusher, self.least))?;
+        let mut table = Embedded::open_in(self.run.as_ref(), &self.store, schema, (self.pusher, self.least))?;
         if let Some((_, eviction)) = self.evicts.as_ref().filter(|(name, _)| *name == schema.name) {
             table.evict(*eviction)?;
         }
