@@ -69,8 +69,6 @@ pub(crate) struct ShardThread<N: Net> {
     /// Short frames were handled since the thread was last idle: their sender may wait for the answer, and send more.
     short_frames: bool,
     next_tick: Duration,
-    /// Rows are to be evicted at once.
-    evicts: bool,
     /// When the next sweep of a subscription is due.
     next_sweep: Duration,
     /// When pushes that wait for memory try again: another thread may have freed some.
@@ -142,7 +140,6 @@ impl<N: Net> ShardThread<N> {
             spin,
             short_frames: false,
             next_tick: Duration::ZERO,
-            evicts: false,
             next_sweep: Duration::MAX,
             next_memory_retry: Duration::MAX,
             counters,
@@ -176,7 +173,7 @@ impl<N: Net> ShardThread<N> {
             self.spin.begin(now);
         }
         let busy = replicating
-            || self.evicts
+            || self.tables.waits.evicts
             || writing == CutTurn::More
             || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
@@ -218,7 +215,7 @@ impl<N: Net> ShardThread<N> {
             expire_cut(&mut self.tables, now);
         }
         self.resume_group_waiters();
-        self.evicts = evict_rows(&mut self.tables, now);
+        self.tables.waits.evicts = evict_rows(&mut self.tables, now);
         if now >= self.next_tick {
             self.tick(now);
         }

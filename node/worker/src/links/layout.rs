@@ -197,9 +197,7 @@ fn reassign_flight<N: Net>(
             let new = push.laid.cut_anew(&numbers, &table.schema, &table.owners);
             let parts = new.end as usize;
             push.keysets.resize(parts, 0);
-            if !push.since.is_empty() {
-                push.since.resize(parts, oldest(&push.since));
-            }
+            push.since.resize(if push.since.is_empty() { 0 } else { parts }, oldest(&push.since));
             if !push.slots.is_empty() {
                 numbers.iter().for_each(|&number| push.slots[number as usize] = Vec::new());
                 push.slots.resize(parts, Vec::new());
