@@ -1,5 +1,5 @@
-//! kill -9 while rows die. Each row must have the sums of all its pushes since one of them, the row's first. A kill leaves
-//! no row half dead: the index, the counters and the deltas agree.
+//! kill -9 while rows die. Each row must have the sums of all its pushes since one of them, the row's first. A kill
+//! leaves no row half dead: the index, the counters and the deltas agree.
 
 use crate::{child, finishes, folder, number};
 use gannet_core::*;

@@ -49,8 +49,8 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
     let push = push_of(&options, &*planned.model)?;
     let eviction = args.eviction.eviction()?;
-    // Rows that must survive the process, need admission, or may die, and gradients are for shards. Otherwise tables for
-    // one process are faster.
+    // Rows that must survive the process, need admission, or may die, and gradients are for shards. Otherwise tables
+    // for one process are faster.
     let is_flat =
         job.data_dir.is_none() && planned.model.sparse().admission == Admission::All && eviction.is_none();
     if is_flat && push == PushContent::Replay {

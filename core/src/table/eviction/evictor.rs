@@ -157,7 +157,7 @@ impl Evictor {
         self.next_full = (at + 1) % count;
         *slots = slots.saturating_sub(EVICT_SAMPLE.min(shards.shards[at].high_water() as usize));
         let target = (most - most / EVICT_PART).max(1);
-        let (version, same) = shards.shards[at].oldest_versions(target);
+        let (version, same) = oldest_versions(&mut shards.shards[at], target);
         Some(FullPass { at, from: 0, version, same, target })
     }
 
@@ -277,25 +277,23 @@ impl FullPass {
     }
 }
 
-impl Shard {
-    /// Which rows go when only `target` rows stay, the newest: those below a version, and so many of this version. Of a
-    /// shard with many slots a sample of them answers.
-    fn oldest_versions(&mut self, target: u64) -> (u64, u64) {
-        let step = (self.high_water() as usize).div_ceil(EVICT_SAMPLE).max(1);
-        let mut versions: Vec<u64> = Vec::new();
-        for slot in (0..self.high_water()).step_by(step) {
-            let version = self.image.row(slot).version();
-            if version & LIVE != 0 {
-                versions.push(version >> 2);
-            }
+/// Which rows go when only `target` rows stay, the newest: those below a version, and so many of this version. Of a
+/// shard with many slots a sample of them answers.
+fn oldest_versions(shard: &mut Shard, target: u64) -> (u64, u64) {
+    let step = (shard.high_water() as usize).div_ceil(EVICT_SAMPLE).max(1);
+    let mut versions: Vec<u64> = Vec::new();
+    for slot in (0..shard.high_water()).step_by(step) {
+        let version = shard.image.row(slot).version();
+        if version & LIVE != 0 {
+            versions.push(version >> 2);
         }
-        let (live, sample) = (self.live().max(1), versions.len() as u64);
-        let gone = (live.saturating_sub(target) * sample).div_ceil(live).min(sample);
-        let Some(last) = gone.checked_sub(1) else { return (self.command, live) };
-        let (older, version, _) = versions.select_nth_unstable(last as usize);
-        let below = older.iter().filter(|older| *older < version).count() as u64;
-        (*version, ((gone - below) * live).div_ceil(sample))
     }
+    let (live, sample) = (shard.live().max(1), versions.len() as u64);
+    let gone = (live.saturating_sub(target) * sample).div_ceil(live).min(sample);
+    let Some(last) = gone.checked_sub(1) else { return (shard.command, live) };
+    let (older, version, _) = versions.select_nth_unstable(last as usize);
+    let below = older.iter().filter(|older| *older < version).count() as u64;
+    (*version, ((gone - below) * live).div_ceil(sample))
 }
 
 /// Deletes the row of a key of the shard in this place, as a command.

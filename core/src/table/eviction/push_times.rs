@@ -1,5 +1,5 @@
-//! When rows were pushed, without a word in each row: at some times the number of the last command is noted. A row whose
-//! version is not above the number of a time was not pushed since.
+//! When rows were pushed, without a word in each row: at some times the number of the last command is noted. A row
+//! whose version is not above the number of a time was not pushed since.
 
 use crate::limits::{EVICT_AGE_STEPS, EVICT_STEP_MIN};
 use std::collections::VecDeque;

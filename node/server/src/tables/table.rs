@@ -255,7 +255,8 @@ impl ServerTable {
         Ok(())
     }
 
-    /// Whether pushes wait for their step. Then no row may die: the workers have computed them from the rows as they are.
+    /// Whether pushes wait for their step. Then no row may die: the workers have computed them from the rows as they
+    /// are.
     pub(crate) fn keeps_pushes(&self) -> bool {
         let sums = self.group.as_ref().and_then(|group| group.sums.as_ref());
         sums.is_some_and(|sums| sums.bytes() > 0)

@@ -66,10 +66,11 @@ impl<N: Net> Worker<N> {
     }
 
     /// Says that rows of a table of this name may die. The worker tells it to the servers when it opens the table, and
-    /// after each link that it makes again. If workers say different things, the last word counts, until the server ends.
+    /// after each link that it makes again. If workers say different things, the last word counts, until the server
+    /// ends.
     ///
-    /// A push of changes of state should name the pull from which they were computed ([`begin_push`](Self::begin_push)).
-    /// Otherwise changes of all keys that have ever died are refused.
+    /// A push of changes of state should name the pull from which they were computed
+    /// ([`begin_push`](Self::begin_push)). Otherwise changes of all keys that have ever died are refused.
     ///
     /// ```
     /// use gannet_core::{Capacity, Eviction, Schema, Write};

@@ -1,7 +1,8 @@
-//! Rows die while workers compute changes of them, links break, and servers are killed and come back with other threads.
+//! Rows die while workers compute changes of them, links break, and servers are killed and come back with other
+//! threads.
 //!
-//! A worker pulls the sum of a key and pushes the change that makes it its next target. Only this worker has the key. So
-//! each sum is 0 or a target, unless a change that was computed from a row that died was added to the next row.
+//! A worker pulls the sum of a key and pushes the change that makes it its next target. Only this worker has the key.
+//! So each sum is 0 or a target, unless a change that was computed from a row that died was added to the next row.
 
 use crate::model;
 use crate::stepping::Seed;
