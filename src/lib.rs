@@ -78,8 +78,9 @@ pub mod optim {
 /// ```
 pub mod table {
     pub use gannet_core::{
-        Admission, Applied, Init, PusherStatus, Read, RowType, SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema,
-        SchemaError, Segment, Segments, Write, hash, init_row, initial_weights, mix, shard_of,
+        Admission, Applied, Capacity, Eviction, EvictionError, Init, PusherStatus, Read, RowType,
+        SHARDS_DEFAULT, SKETCH_BYTES_DEFAULT, Schema, SchemaError, Segment, Segments, Write, hash, init_row,
+        initial_weights, mix, shard_of,
     };
     pub use gannet_wire::shards_for_threads;
     pub use gannet_worker::{TableId, TableStatus};

@@ -62,13 +62,16 @@ pub use table::commands::replay::ReplayError;
 pub use table::cuts::cut::{CutProgress, MarkedShard};
 pub use table::cuts::restore::RestoreRowsError;
 pub use table::cuts::saved_rows::CutReader;
+pub use table::eviction::evictor::{Evicted, Evictor};
+pub use table::eviction::refused_changes::is_refused;
+pub use table::eviction::settings::{Capacity, Eviction, EvictionError};
 pub use table::owned::position::Position;
 pub use table::owned::shards::{NO_SLOT, PusherStatus, Shards, Stats};
 pub use table::progress::cursors::PushProgress;
 pub use table::pulls::pull_newer::{CachedVersion, NewerRow};
 pub use table::pulls::watched_keys::{ChangeSlice, ChangedKeys, WatchedKeys};
 pub use table::pushes::push_chunks::push_parts;
-pub use table::pushes::push_request::{Applied, PushOptions};
+pub use table::pushes::push_request::{Applied, PushOptions, ReadAt};
 pub use table::pushes::read_write::{Read, Write};
 
 // Reads without the owner.

@@ -1,5 +1,7 @@
 //! Every limit of this crate, and how the limits relate.
 
+use std::time::Duration;
+
 /// Bytes of one chunk: the unit in which regions take file space, and one huge page.
 pub const CHUNK_BYTES: usize = 2 << 20;
 /// Smallest step in which the tail of a region is allocated, bytes.
@@ -66,6 +68,26 @@ pub const PROGRAM_SUMS_MAX: usize = 101 * 102 / 2 + 64;
 pub const ADMIT_PUSHES_MAX: u32 = 256;
 /// Most bytes of a shard's admission sketch.
 pub const SKETCH_BYTES_MAX: usize = 1 << 20;
+
+/// Slots that an eviction looks at in one slice, at least.
+pub const EVICT_SLICE_SLOTS: usize = 1 << 14;
+/// Slots more that it looks at for each row that was made since the last slice. A shard that is full frees a sixteenth
+/// of its rows in one pass, so that a row that is freed costs a look at 16 slots.
+pub const EVICT_SLOTS_A_ROW: usize = 32;
+/// The part of a full shard's rows that one pass frees: one in so many.
+pub const EVICT_PART: u64 = 16;
+/// Versions from which a pass over a full shard learns which rows are the oldest.
+pub const EVICT_SAMPLE: usize = 1 << 12;
+/// Rows that one slice evicts because of their age or their weights, at most.
+pub const EVICT_SLICE_ROWS: usize = 1 << 10;
+/// Of the rows that a table had an hour ago, one in so many may be evicted within an hour because of age or weights.
+pub const EVICT_HOURLY_PART: u64 = 2;
+/// How long a row must not have been pushed before it is evicted because its weights are small.
+pub const EVICT_QUIET: Duration = Duration::from_secs(60);
+/// Into how many steps the longest age that matters is divided. A row dies at most two steps late.
+pub const EVICT_AGE_STEPS: u32 = 64;
+/// The shortest of these steps.
+pub const EVICT_STEP_MIN: Duration = Duration::from_millis(10);
 
 /// Bytes of a block of a checkpoint's row file before compression: what its writer collects, and its reader holds.
 pub const CHECKPOINT_BLOCK_BYTES: usize = 256 << 10;

@@ -4,6 +4,7 @@ mod addresses;
 mod backups;
 mod checkpoints;
 mod data_server;
+mod evictions;
 mod f16_wire;
 mod follow;
 mod identity;

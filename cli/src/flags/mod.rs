@@ -42,7 +42,7 @@ pub use crate::flags::job::{
 pub use crate::flags::launch::{ClaimPortsArgs, LaunchArgs};
 pub use crate::flags::log::LogArgs;
 pub use crate::flags::metrics::MetricsArgs;
-pub use crate::flags::model::{AdmissionArgs, ModelArgs, ModelName};
+pub use crate::flags::model::{AdmissionArgs, EvictionArgs, ModelArgs, ModelName};
 pub use crate::flags::optimizer::{
     LbfgsArgs, OptimizerArgs, OptimizerName, PushName, ReduceName, ScheduleArgs, ScheduleName,
 };

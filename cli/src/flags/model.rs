@@ -1,11 +1,14 @@
 //! `--model` and its shape, which keys get a row, and how rows store their weights.
 
+use crate::failure::Failure;
+use crate::flags::words::numbers::size;
 use clap::{Args, ValueEnum};
-use gannet::table::{Admission, RowType, SKETCH_BYTES_DEFAULT};
+use gannet::table::{Admission, Capacity, Eviction, RowType, SKETCH_BYTES_DEFAULT};
 use gannet::train::limits::{FACTORS_MAX, TOPICS_MAX};
 use gannet::train::models::{NumberLoss, Objective};
 use gannet::train::saved::LossName;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Which push of a key creates its row. By default it is the first one.
 #[derive(Args, Debug, Clone)]
@@ -20,6 +23,58 @@ pub struct AdmissionArgs {
     /// Each push of a key without a row creates it with probability P (above 0, at most 1).
     #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = probability)]
     pub admit_probability: Option<f32>,
+}
+
+/// Which rows die. By default none.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Model")]
+pub struct EvictionArgs {
+    /// Delete the row of a key that was not pushed for T: a number of seconds, or 90s, 15m, 12h, 30d.
+    #[arg(long, value_name = "T", value_parser = age, hide_short_help = true)]
+    pub evict_after: Option<Duration>,
+    /// Delete a row whose weights have a Euclidean norm below X, once its key was not pushed for a minute.
+    #[arg(long, value_name = "X", allow_negative_numbers = true, hide_short_help = true)]
+    pub evict_below: Option<f32>,
+    /// Delete the rows that were pushed least recently while the table has more than so many rows, or bytes with a unit
+    /// such as 4GiB.
+    #[arg(long, value_name = "ROWS|BYTES", value_parser = capacity, hide_short_help = true)]
+    pub capacity: Option<Capacity>,
+    /// --evict-after and --evict-below leave at least so many rows, and half of the table in an hour. Default: 0.
+    #[arg(long, value_name = "ROWS", hide_short_help = true)]
+    pub evict_floor: Option<u64>,
+}
+
+/// An age such as `30d`; without a unit in seconds.
+fn age(text: &str) -> Result<Duration, String> {
+    let units = [("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)];
+    let (number, unit) =
+        units.into_iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of))).unwrap_or((text, 1));
+    let seconds = number.parse().ok().and_then(|number: u64| number.checked_mul(unit));
+    let seconds = seconds.filter(|seconds| (1..=AGE_SECONDS_MAX).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "a time such as 3600, 15m, 12h or 30d is needed".to_owned())
+}
+
+/// The longest age that means something: a hundred years.
+const AGE_SECONDS_MAX: u64 = 100 * 365 * 86_400;
+
+/// Rows as a number, or bytes with a unit.
+fn capacity(text: &str) -> Result<Capacity, String> {
+    let rows = text.parse().map(Capacity::Rows);
+    let size = || Some(Capacity::Bytes(size(text).ok()?.as_u64()));
+    let found = rows.ok().or_else(size).filter(|capacity| *capacity != Capacity::Rows(0));
+    found.ok_or_else(|| "a number of rows, or bytes such as 4GiB are needed".to_owned())
+}
+
+impl EvictionArgs {
+    /// Which rows die. `None`: no flag says it.
+    pub fn eviction(&self) -> Result<Option<Eviction>, Failure> {
+        let (after, below, capacity) = (self.evict_after, self.evict_below, self.capacity);
+        let eviction = Eviction { after, below, capacity, floor: self.evict_floor.unwrap_or(0) };
+        eviction.check().map_err(|error| Failure::input(error.to_string()))?;
+        Ok(eviction.is_on().then_some(eviction))
+    }
 }
 
 /// A probability that is not 0.

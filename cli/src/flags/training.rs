@@ -3,7 +3,7 @@
 use crate::flags::data::{DataCacheArgs, FollowArgs, InputArgs, NormalizeName, StartName, TypesName};
 use crate::flags::job::JobArgs;
 use crate::flags::metrics::MetricsArgs;
-use crate::flags::model::{AdmissionArgs, ModelArgs, RowTypeArgs};
+use crate::flags::model::{AdmissionArgs, EvictionArgs, ModelArgs, RowTypeArgs};
 use crate::flags::optimizer::{LbfgsArgs, OptimizerArgs};
 use crate::flags::server::{SessionArgs, StoreArgs};
 use crate::launched::is_launched;
@@ -30,6 +30,9 @@ pub struct TrainArgs {
     /// Which keys get a row.
     #[command(flatten)]
     pub admission: AdmissionArgs,
+    /// Which rows die.
+    #[command(flatten)]
+    pub eviction: EvictionArgs,
     /// How rows store their weights.
     #[command(flatten)]
     pub row_type: RowTypeArgs,

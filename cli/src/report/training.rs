@@ -105,6 +105,15 @@ impl Page<'_> {
         let Page { of, lr, numbers: report } = self;
         report.add("bad_lines", of.bad_lines.count);
         report.add_all(json!({ "not_admitted": of.not_admitted, "not_finite": of.not_finite }));
+        report.add_all(json!({ "evicted": of.evicted, "refused": of.refused }));
+        if of.evicted > 0 {
+            report.line("eviction");
+            report.words(format_args!("{} rows have died", of.evicted));
+        }
+        if of.refused > 0 {
+            report.line("refused");
+            report.words(format_args!("{} changes of rows that had died after they were pulled", of.refused));
+        }
         if of.not_admitted > 0 {
             report.line("admission");
             report.words(format_args!("{} pushes to keys without a row were not admitted", of.not_admitted));

@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use crate::flags::{
-    AdmissionArgs, DataArgs, FollowArgs, InputArgs, JobArgs, JobName, LbfgsArgs, ModelArgs, ModelName,
-    OptimizerArgs, OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
+    AdmissionArgs, DataArgs, EvictionArgs, FollowArgs, InputArgs, JobArgs, JobName, LbfgsArgs, ModelArgs,
+    ModelName, OptimizerArgs, OptimizerName, OutputArgs, SyncName, TasksName, TrainArgs,
 };
 use crate::input;
 use crate::job::{servers, sync};
@@ -14,7 +14,7 @@ use crate::train::normalize;
 use crate::train::validation::held_out_share;
 use gannet::job::PlanFile;
 use gannet::runs::RunSetting;
-use gannet::table::{Admission, SHARDS_DEFAULT};
+use gannet::table::{Admission, Capacity, SHARDS_DEFAULT};
 use gannet::train::{FileFingerprint, Holdout, KeptNegatives, Options, ReadError, plan_files};
 use std::fmt::Display;
 
@@ -80,6 +80,7 @@ pub fn of_run(args: &TrainArgs, files: &[PlanFile], options: Option<&Options>) -
         true => setting,
         false => setting.of_rows(),
     }));
+    all.extend(of_eviction(&args.eviction));
     if let Some(options) = options {
         all.push(RunSetting::new("--batch", options.batch));
     }
@@ -271,6 +272,20 @@ fn of_admission(admission: &AdmissionArgs) -> [RunSetting; 3] {
         RunSetting::new("--admit-sketch", admission.admit_sketch),
         RunSetting::new("--admit-probability", chance),
     ]
+}
+
+/// Which rows die. They are no settings of rows: a run may go on with others. Runs of earlier versions have none.
+fn of_eviction(eviction: &EvictionArgs) -> Vec<RunSetting> {
+    let EvictionArgs { evict_after, evict_below, capacity, evict_floor } = eviction;
+    let capacity = capacity.map(|capacity| match capacity {
+        Capacity::Rows(rows) => format!("{rows} rows"),
+        Capacity::Bytes(bytes) => format!("{bytes} bytes"),
+    });
+    let after = evict_after.map(|after| RunSetting::new("--evict-after", format!("{} s", after.as_secs())));
+    let below = evict_below.map(|below| RunSetting::new("--evict-below", below));
+    let capacity = capacity.map(|capacity| RunSetting::new("--capacity", capacity));
+    let floor = evict_floor.map(|floor| RunSetting::new("--evict-floor", floor));
+    [after, below, capacity, floor].into_iter().flatten().collect()
 }
 
 /// The update rule of a model.

@@ -41,15 +41,17 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
     let results = Results::of(args);
     let display = ProgressDisplay::of(job, args.output.json);
-    let in_shards = job.data_dir.is_some() || schema.admission != Admission::All;
+    let eviction = args.eviction.eviction()?;
+    let in_shards = job.data_dir.is_some() || schema.admission != Admission::All || eviction.is_some();
     match in_shards {
-        // Rows that must survive the process, or need admission, are in shards. Otherwise a table for one process is
-        // faster.
+        // Rows that must survive the process, need admission, or may die, are in shards. Otherwise a table for one
+        // process is faster.
         true => {
             let settings = |files: &[PlanFile], options: &Options| of_run(args, files, Some(options));
             let (own, tables) = ((job, &args.memory), (&[TABLE][..], AGAIN_ALONE));
             train_in_store(own, &metrics, options, settings, tables, |store, options, run, account| {
                 let mut backend = Embedded::open_in(run, &store, &schema, (1, 1))?;
+                eviction.map_or(Ok(()), |eviction| backend.evict(eviction))?;
                 let of = (display, &metrics);
                 let trained = train_and_save(results, options, &mut backend, &stop, of, account)?;
                 backend.close()?;

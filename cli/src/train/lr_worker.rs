@@ -73,6 +73,12 @@ fn planned(
              makes of a row: leave --cache-bytes out, or add --damping off",
         ));
     }
+    if args.eviction.eviction()?.is_some() && cache.is_some() {
+        return Err(Failure::input(
+            "--cache-bytes cannot be combined with rows that die (--evict-after, --evict-below, --capacity), because only \
+             the servers know which rows have died: leave --cache-bytes out",
+        ));
+    }
     Ok((options, sync, LrLearner { schema, damped, cache, wire }))
 }
 

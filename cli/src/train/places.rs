@@ -109,6 +109,7 @@ const PLACES: &[FlagPlace] = &[
     (&["--validate-every"], |p| p.is_lbfgs(), "L-BFGS has no steps of batches; it scores --test at its end"),
     (&["--save-secs"], |p| p.is_lbfgs(), "L-BFGS saves --out when it has ended"),
     (ADMISSION, |p| p.is_lbfgs(), "L-BFGS gives every key a row"),
+    (EVICTION, |p| p.is_lbfgs(), "L-BFGS needs the rows of all features in each step"),
     (&["--sync", "--issync"], |p| p.is_lbfgs(), "the workers of L-BFGS make each pass together by themselves"),
     (&["--replicas-to-aggregate"], |p| p.is_lbfgs(), "L-BFGS needs the gradients of all workers"),
     (&["--damping"], |p| p.is_lbfgs(), "L-BFGS pushes no changes of state"),
@@ -129,6 +130,8 @@ const PLACES: &[FlagPlace] = &[
         words that are already counted; --fresh samples all documents again"),
     (&["--optimizer", "--alpha", "--push", "--test", "--validate", "--save-secs", "--checkpoint"], |p| p.is_lda(), GRADIENTS),
     (ADMISSION, |p| p.is_lda(), GRADIENTS),
+    (EVICTION, |p| p.is_lda(), "--model lda counts the words of its documents, and the counts of a row that dies would be lost"),
+    (EVICTION, |p| p.args.job.sync.deterministic, "when a row dies depends on the time"),
     (&["--tasks"], |p| p.is_lda(), "does not work with --model lda, whose workers keep the topics of their words: \
         each worker takes a fixed share"),
     (&["--scheduler", "--task-bytes", "--start-together"], |p| p.has_fixed_share(),
@@ -143,6 +146,8 @@ const LR_WORKER: &str = "works only in a worker of a job with --model lr, and no
 const GRADIENTS: &str = "a setting of models that learn by gradients; --model lda counts";
 
 const ADMISSION: &[&str] = &["--admit-count", "--admit-probability"];
+
+const EVICTION: &[&str] = &["--evict-after", "--evict-below", "--capacity", "--evict-floor"];
 
 const OF_CACHE: &[&str] =
     &["--cache-bytes", "--cache-use", "--cache-staleness", "--sync-rows", "--active-pull"];

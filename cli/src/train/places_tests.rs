@@ -113,6 +113,8 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("alone", "--optimizer lbfgs --test x", &["--validate-every"], "L-BFGS has no steps of batches"),
     ("alone", "--optimizer lbfgs --out x", &["--save-secs"], "L-BFGS saves --out when it has ended"),
     ("alone", "--optimizer lbfgs", ADMISSION, "L-BFGS gives every key a row"),
+    ("alone", "--optimizer lbfgs", EVICTION, "L-BFGS needs the rows of all features"),
+    ("worker", "--deterministic", EVICTION, "when a row dies depends on the time"),
     (
         "alone",
         "--optimizer lbfgs",
@@ -144,6 +146,7 @@ const REFUSED: &[(&str, &str, &[&str], &str)] = &[
     ("alone", "--model lda", &["--optimizer", "--alpha", "--push", "--test"], GRADIENTS),
     ("alone", "--model lda --out x", &["--save-secs"], GRADIENTS),
     ("alone", "--model lda", ADMISSION, GRADIENTS),
+    ("alone", "--model lda", EVICTION, "counts the words of its documents"),
     ("worker", "--model lda", &["--checkpoint"], GRADIENTS),
     ("worker", "--model lda", &["--tasks"], "does not work with --model lda"),
     (

@@ -252,6 +252,10 @@ impl<'a> JobWorker<'a> {
         schemas: &[Schema],
     ) -> Result<Worker<Transports>, Failure> {
         let mut worker = line.connect(&self.metrics)?;
+        if let Some(eviction) = self.args.eviction.eviction()? {
+            // The first table has the features, also in models of several tables.
+            worker.evict_rows(&schemas[0].name, eviction)?;
+        }
         if let Some(in_job) = in_job {
             in_job.open_tables(&mut worker)?;
         }

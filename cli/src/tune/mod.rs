@@ -73,6 +73,9 @@ fn check(args: &TuneArgs, train: &TrainArgs) -> Result<(), Failure> {
     if !(args.minutes.is_finite() && args.minutes > 0.0) {
         return wrong("--minutes: a number above 0 is needed");
     }
+    if train.eviction.eviction()?.is_some() {
+        return wrong("gannet tune keeps all rows: leave --evict-after, --evict-below and --capacity out");
+    }
     let optimizer = train.optimizer.optimizer;
     match train.model.model {
         _ if train.job.job_name.is_some_and(|name| name != JobName::Client)

@@ -4,6 +4,7 @@
 mod checksum_tests;
 pub(crate) mod commands;
 pub(crate) mod cuts;
+pub(crate) mod eviction;
 pub(crate) mod models;
 pub(crate) mod owned;
 #[cfg(test)]

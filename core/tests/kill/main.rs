@@ -1,10 +1,11 @@
-//! kill -9 between any two steps that matter: of pushes and deletions, of programs on vectors, and of checkpoints. A
+//! kill -9 between any two steps that matter: of pushes, deletions, evictions, programs on vectors, checkpoints. A
 //! child process SIGKILLs itself at its n-th kill point, for every n. What it leaves is then read, and work goes on.
 //!
 //! Needs the feature `kill-points`: `cargo test -p gannet-core --features kill-points --test kill`.
 #![cfg(feature = "kill-points")]
 
 mod checkpoints;
+mod evictions;
 mod tables;
 mod vectors;
 

@@ -5,6 +5,7 @@ mod admission;
 mod copy_fill;
 mod cut;
 mod damping;
+mod eviction;
 mod fence;
 mod forgotten;
 mod growth;

@@ -146,7 +146,7 @@ impl Owner {
             let shard = |at: usize| shard_of(hash(keys[at]), SHARDS);
             let row = (0..start).rev().take_while(|&at| shard(at) == shard(start)).count() as u32;
             let (keys, values) = (&keys[start..end], &values[start * floats..end * floats]);
-            let options = PushOptions { clock: name.seq, total };
+            let options = PushOptions { clock: name.seq, total, ..PushOptions::default() };
             // A fenced pusher is refused.
             let _ = self.shards.push_at(&PushName { row, ..name }, options, write, keys, None, values);
             start = end;

@@ -212,9 +212,19 @@ impl ServerTables {
         let step_files = shards.as_ref().map(open);
         tracing::info!(table = schema.name, %own, thread = self.home.thread, "table opened");
         let counters = self.counters.threads[self.home.thread as usize].add_table(&schema.name);
-        let (regions, group) = (Regions::default(), None);
-        let table =
-            ServerTable { schema, identity, own, regions, shards, group, recovered, step_files, counters };
+        let (regions, group, evictor) = (Regions::default(), None, None);
+        let table = ServerTable {
+            schema,
+            identity,
+            own,
+            regions,
+            shards,
+            group,
+            recovered,
+            step_files,
+            counters,
+            evictor,
+        };
         let number = self.push_table(table, is_new);
         self.all[number].publish();
         Ok(number)

@@ -97,6 +97,7 @@ pub struct Outcomes {
     pub duplicate: Count,
     pub not_finite: Count,
     pub not_admitted: Count,
+    pub refused: Count,
 }
 
 impl Outcomes {
@@ -106,15 +107,17 @@ impl Outcomes {
         self.duplicate.add(u64::from(applied.duplicate));
         self.not_finite.add(u64::from(applied.not_finite));
         self.not_admitted.add(u64::from(applied.not_admitted));
+        self.refused.add(u64::from(applied.refused));
     }
 
     /// Each counter with its name.
-    pub fn named(&self) -> [(&'static str, &Count); 4] {
+    pub fn named(&self) -> [(&'static str, &Count); 5] {
         [
             ("applied", &self.applied),
             ("duplicate", &self.duplicate),
             ("not_finite", &self.not_finite),
             ("not_admitted", &self.not_admitted),
+            ("refused", &self.refused),
         ]
     }
 }

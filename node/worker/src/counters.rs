@@ -108,6 +108,7 @@ impl WorkerCounters {
             duplicate: self.pushed.duplicate.get(),
             not_finite: self.pushed.not_finite.get(),
             not_admitted: self.pushed.not_admitted.get(),
+            refused: self.pushed.refused.get(),
             late_rows: self.late_rows.get(),
             rounded_by_chance: self.rounded_by_chance.get(),
             wide_pushes: self.wide_pushes.get(),
@@ -184,7 +185,8 @@ impl WorkerCounters {
             sink.counter(
                 "gannet_worker_pushed_rows_total",
                 "Rows of acknowledged pushes: applied; duplicate (a resend, not applied again); not_finite \
-                 (NaN, infinite or beyond the row type, dropped); not_admitted (not created).",
+                 (NaN, infinite or beyond the row type, dropped); not_admitted (not created); refused (a change \
+                 of a row that had died, dropped).",
                 &[("outcome", outcome)],
                 count.get() as f64,
             );
@@ -323,6 +325,8 @@ pub struct Counters {
     pub not_finite: u64,
     /// Rows not created because they were not admitted.
     pub not_admitted: u64,
+    /// Changes of state that were dropped because their row had died.
+    pub refused: u64,
     /// Rows that arrived after their synchronous step had been applied without them.
     pub late_rows: u64,
     /// Rows of pushes as f16 that were rounded by chance, because there was no memory for their rounding errors.

@@ -16,6 +16,7 @@ use crate::reads::row_reader::RowReader;
 use crate::requests::names::TableId;
 use crate::requests::spare::SpareMemory;
 use crate::tables::table::Tables;
+use gannet_core::Eviction;
 use gannet_transport::{Net, Poll};
 use gannet_wire::incarnation::NEXT_INCARNATION;
 use std::sync::Arc;
@@ -74,6 +75,8 @@ pub struct Worker<N: Net> {
     pub(crate) reads: RowReader,
     /// The keysets of the last pulls.
     pub(crate) kept_pulls: KeptPulls,
+    /// Names of tables whose rows may die, and which of them.
+    pub(crate) evictions: Vec<(String, Eviction)>,
     pub(crate) spare: SpareMemory,
     /// For whom it waits, and the link over which it asks whether they are dead.
     pub(crate) awaited: AwaitedLink<N>,
@@ -111,6 +114,7 @@ impl<N: Net> Worker<N> {
             tables: Tables::default(),
             reads: RowReader::default(),
             kept_pulls: KeptPulls::default(),
+            evictions: Vec::new(),
             spare: SpareMemory::default(),
             awaited: AwaitedLink::default(),
         };

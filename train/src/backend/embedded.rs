@@ -4,10 +4,13 @@ use crate::backend::error::BackendError;
 use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
-use gannet_core::{PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of};
+use gannet_core::{
+    Eviction, Evictor, PushName, Read, Schema, Shards, Stats, Store, Write, hash, push_parts, shard_of,
+};
 use gannet_server::open_whole;
 use gannet_wire::RunId;
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Keys of one call to the shards.
 const PART_KEYS: usize = 1 << 15;
@@ -29,6 +32,9 @@ pub struct Embedded {
     pushes: u64,
     not_finite: u64,
     not_admitted: u64,
+    /// What evicts rows, and when it began.
+    evictor: Option<(Evictor, Instant)>,
+    evicted: u64,
 }
 
 impl Embedded {
@@ -66,7 +72,21 @@ impl Embedded {
             pushes: 0,
             not_finite: 0,
             not_admitted: 0,
+            evictor: None,
+            evicted: 0,
         })
+    }
+
+    /// From now on rows die as these settings say: after each push, so that no change is computed from a row that dies
+    /// before it is pushed.
+    ///
+    /// # Errors
+    /// The settings make no sense for this table.
+    pub fn evict(&mut self, eviction: Eviction) -> Result<(), BackendError> {
+        let evictor = Evictor::new(eviction, self.shards.schema());
+        let evictor = evictor.map_err(|error| BackendError::Schema(error.to_string()))?;
+        self.evictor = Some((evictor, Instant::now()));
+        Ok(())
     }
 
     /// Writes every image to its medium and marks it as closed cleanly (see [`Store`]).
@@ -136,6 +156,10 @@ impl Backend for Embedded {
             let applied = self.shards.push(&self.name, write, keys, Some(slots), values)?;
             self.not_finite += u64::from(applied.not_finite);
             self.not_admitted += u64::from(applied.not_admitted);
+        }
+        if let Some((evictor, begun)) = &mut self.evictor {
+            let evicted = evictor.slice(&mut self.shards, begun.elapsed());
+            self.evicted += evicted.after + evicted.below + evicted.capacity;
         }
         self.pushes += 1;
         self.spare.push(rows);
@@ -211,5 +235,9 @@ impl TrainedRows for Embedded {
 
     fn not_admitted(&self) -> u64 {
         self.not_admitted
+    }
+
+    fn evicted(&self) -> u64 {
+        self.evicted
     }
 }

@@ -76,4 +76,14 @@ pub trait TrainedRows {
     fn not_admitted(&self) -> u64 {
         0
     }
+
+    /// Changes of state that were dropped because their row had died after the pull.
+    fn refused(&self) -> u64 {
+        0
+    }
+
+    /// Rows of this process that have died. Servers count their own.
+    fn evicted(&self) -> u64 {
+        0
+    }
 }

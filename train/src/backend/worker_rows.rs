@@ -161,4 +161,8 @@ impl<T: AtServers> TrainedRows for T {
     fn not_admitted(&self) -> u64 {
         self.at_servers().worker.counters().not_admitted
     }
+
+    fn refused(&self) -> u64 {
+        self.at_servers().worker.counters().refused
+    }
 }

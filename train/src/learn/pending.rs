@@ -198,6 +198,8 @@ pub(crate) trait Pushing {
             repeated_keys: 0,
             not_finite: rows.not_finite(),
             not_admitted: rows.not_admitted(),
+            refused: rows.refused(),
+            evicted: rows.evicted(),
             pulls_by_staleness: rows.pulls_by_staleness(),
             dropped_late: (late_examples, rows.late_rows()),
             wire: None,

@@ -136,6 +136,10 @@ pub struct Report {
     pub not_finite: u64,
     /// Rows of pushes that created no row because they were not admitted.
     pub not_admitted: u64,
+    /// Changes of state that were dropped because their row had died after the pull.
+    pub refused: u64,
+    /// Rows of this process that have died. Servers count their own.
+    pub evicted: u64,
     /// The number of pulls at each staleness. Staleness is by how many steps the slowest worker was behind the pull's
     /// clock. The last entry counts all larger ones. Empty without other workers.
     pub pulls_by_staleness: Vec<u64>,

@@ -48,9 +48,11 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
     options.stop_on(&stop);
     follow::train_alone(&args.data, &job.tasks, &mut options, &metrics)?;
     let push = push_of(&options, &*planned.model)?;
-    // Rows that must survive the process, or need admission, and gradients are for shards. Otherwise tables for one
-    // process are faster.
-    let is_flat = job.data_dir.is_none() && planned.model.sparse().admission == Admission::All;
+    let eviction = args.eviction.eviction()?;
+    // Rows that must survive the process, need admission, or may die, and gradients are for shards. Otherwise tables
+    // for one process are faster.
+    let is_flat =
+        job.data_dir.is_none() && planned.model.sparse().admission == Admission::All && eviction.is_none();
     if is_flat && push == PushContent::Replay {
         let limit = args.memory.memory_limit.map_or(u64::MAX, |size| size.as_u64());
         let mut tables = FlatTables::within(limit);
@@ -65,6 +67,9 @@ pub fn embedded(args: &TrainArgs) -> Result<(), Failure> {
         // Each training from the model of the one before has push names of its own, by which its steps are rounded.
         let tables = LocalTables::of_run(store, run.cloned(), 1);
         let mut tables = tables.with_incarnation(1 + planned.shape.generation);
+        if let Some(eviction) = eviction {
+            tables = tables.evicting(&planned.model.sparse().name, eviction);
+        }
         planned.take_fields(&options.data)?;
         let of = (display, &metrics, None);
         let fitted = train_in(results, options, &mut planned, &mut tables, &stop, of, account)?;

@@ -78,6 +78,7 @@ fn planned(args: &TrainArgs) -> Result<(Options, SyncConfig, ModelLearner), Fail
     if is_chief {
         preflight(args.output.out.as_deref(), &options, model)?;
     }
+    args.eviction.eviction()?;
     Ok((options, sync, ModelLearner { planned, wire }))
 }
 

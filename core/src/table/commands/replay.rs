@@ -149,7 +149,8 @@ impl Shards {
 
     fn replay_part(&mut self, number: u32, part: &PushPart<'_>) -> Result<(), PushError> {
         let &PushPart { name, clock, total, write, rows, keys, values } = part;
-        let options = PushOptions { clock, total };
+        // The owner has marked the changes that it has refused.
+        let options = PushOptions { clock, total, since: None };
         let refused = rows.saturating_sub(keys.len() as u32);
         if !keys.is_empty() {
             return self.push_part(&name, (options, refused), write, keys, None, values).map(|_| ());

@@ -84,7 +84,7 @@ impl Shards {
         all.places = ShardPlaces::of(&all.set, all.schema.shards);
         all.incarnations = Incarnations::load(&all.shards);
         let first = all.shards[0].number;
-        for shard in &all.shards {
+        for shard in &mut all.shards {
             match shard.copy {
                 CopyState::Whole => {}
                 CopyState::Filling(_) => return Err(ReplayError::Filling(shard.number)),

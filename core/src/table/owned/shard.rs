@@ -36,6 +36,8 @@ pub(crate) struct Shard {
     pub(crate) pushers: Pushers,
     /// The number of the last command, a copy of the image's word.
     pub(crate) command: u64,
+    /// The last command before this process became the owner of the shard, or opened it.
+    pub(crate) taken: u64,
     /// The last command before the part that was begun last.
     pub(crate) before_part: u64,
     /// Readers have skipped the numbers above the first up to the second, as the last ones that were skipped.
@@ -187,6 +189,7 @@ impl Shard {
             geometry,
             pushers,
             command,
+            taken: command,
             before_part: command,
             skipped: (command, command),
             copy: CopyState::default(),
@@ -289,7 +292,8 @@ impl Shard {
     }
 
     /// The shard has another history from now on.
-    pub(crate) fn begin_epoch(&self, epoch: u64) {
+    pub(crate) fn begin_epoch(&mut self, epoch: u64) {
+        self.taken = self.command;
         self.image.word(EPOCH).store(epoch, Release);
     }
 

@@ -260,13 +260,13 @@ impl Shards {
     /// ```
     /// # use gannet_core::{Schema, Shards, Store};
     /// # use gannet_optim::{Add, Rule};
-    /// let shards = Shards::open(&Store::memory(), &Schema::scalar("clicks", Rule::Add(Add)), 0..1)?;
+    /// let mut shards = Shards::open(&Store::memory(), &Schema::scalar("clicks", Rule::Add(Add)), 0..1)?;
     /// shards.begin_epoch(3);
     /// assert_eq!(shards.positions()[0].epoch, 3);
     /// # Ok::<(), gannet_core::OpenError>(())
     /// ```
-    pub fn begin_epoch(&self, epoch: u64) {
-        self.shards.iter().for_each(|shard| shard.begin_epoch(epoch));
+    pub fn begin_epoch(&mut self, epoch: u64) {
+        self.shards.iter_mut().for_each(|shard| shard.begin_epoch(epoch));
     }
 
     /// The births of all shards of the table as one number, as the first worker found them that opened the table at all

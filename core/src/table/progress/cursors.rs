@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// let schema = Schema { shards: 1, ..Schema::scalar("clicks", Rule::Add(Add)) };
 /// let mut shards = Shards::open(&Store::memory(), &schema, 0..1)?;
 /// let name = |row| PushName { pusher: 1, incarnation: 1, seq: 1, row };
-/// let options = PushOptions { clock: 1, total: 2 };
+/// let options = PushOptions { clock: 1, total: 2, ..PushOptions::default() };
 /// shards.push_at(&name(0), options, Write::Gradient, &[7], None, &[1.0])?;
 /// assert!(!shards.push_progress()[0].is_whole());
 /// shards.push_at(&name(1), options, Write::Gradient, &[8], None, &[1.0])?;

@@ -38,7 +38,14 @@ impl Shards {
         slots: Option<&mut [u32]>,
         values: &[f32],
     ) -> Result<Applied, PushError> {
-        self.push_at(name, PushOptions { clock: name.seq, total: 0 }, write, keys, slots, values)
+        self.push_at(
+            name,
+            PushOptions { clock: name.seq, ..PushOptions::default() },
+            write,
+            keys,
+            slots,
+            values,
+        )
     }
 
     /// [`push`](Self::push), with a learning-rate schedule that follows a clock instead of the name's seq, and with the
@@ -89,6 +96,10 @@ impl Shards {
         if write == Write::Delete {
             return self.delete(name, options, keys);
         }
+        let is_change = matches!(write, Write::Change | Write::Damped);
+        let marked =
+            options.since.filter(|_| is_change).and_then(|since| self.refuse_changes(since, keys, values));
+        let values = marked.as_deref().unwrap_or(values);
         let by_keyset = slots.is_some();
         let mut own = std::mem::take(&mut self.scratch.slots);
         let result = self.runs(keys, &mut own, slots.as_deref(), by_keyset).and_then(|()| {

@@ -8,6 +8,7 @@ use crate::index::hash_index::NONE;
 use crate::push_name::PushName;
 use crate::schema::row_type::{RowType, row_chance};
 use crate::schema::table_schema::Schema;
+use crate::table::eviction::refused_changes::is_refused;
 use crate::table::owned::shard::Shard;
 use crate::table::owned::shards::{CallBuffers, Shards};
 use crate::table::owned::width::Width;
@@ -186,8 +187,7 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
                     slots[j] = shard.insert_row(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
                 } else {
-                    applied.not_finite += 1;
-                    shard.skip_step();
+                    drop_row(shard, value, applied);
                 }
                 continue;
             }
@@ -196,14 +196,21 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
         next.copy_from_slice(shard.image.row(slot).floats(stored));
         effect.apply(isa, rule, next, value, chance);
         if !sound(rule, key, value, next) {
-            applied.not_finite += 1;
-            shard.skip_step();
+            drop_row(shard, value, applied);
             continue;
         }
         shard.write_row::<JOURNAL>(slot, next.len(), |row| row.copy_from_slice(next));
         applied.applied += 1;
     }
     Ok(())
+}
+
+/// Counts a row that cannot be applied, which is a step all the same.
+#[cold]
+#[inline(never)]
+fn drop_row(shard: &mut Shard, value: &[f32], applied: &mut Applied) {
+    *(if is_refused(value) { &mut applied.refused } else { &mut applied.not_finite }) += 1;
+    shard.skip_step();
 }
 
 /// Prefetches the row of key `j` of a run, and the key's bucket if its slot is not known. Does nothing past the

@@ -16,6 +16,9 @@ pub struct Applied {
     pub not_finite: u32,
     /// Rows not created because this push of their keys was not admitted ([`Admission`](crate::Admission)).
     pub not_admitted: u32,
+    /// Changes of state that were dropped because their row was deleted after the pull from which they were computed
+    /// ([`PushOptions::since`]).
+    pub refused: u32,
 }
 
 /// What a push says besides its name and its rows. By default the clock is 0, and the size is not known.
@@ -25,6 +28,19 @@ pub struct PushOptions {
     pub clock: u64,
     /// Rows of the whole push, over all shards of the table; 0: unknown.
     pub total: u64,
+    /// When the rows were read from which changes of state were computed. Changes of rows that were deleted since are
+    /// dropped: they would land on a new row. `None`: all changes are applied.
+    pub since: Option<ReadAt>,
+}
+
+/// When rows were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAt {
+    /// The [snapshot version](Shards::snapshot_version) of the rows.
+    pub version: u64,
+    /// They were read from these shards, since they were opened or taken over. An earlier owner may have had commands
+    /// that these shards have not: then only what was deleted since they were opened counts as deleted later.
+    pub here: bool,
 }
 
 /// A push whose keys are divided into runs.

@@ -1,6 +1,6 @@
 //! A table's counters on one of a server's threads.
 
-use gannet_core::{Applied, Shards};
+use gannet_core::{Applied, Evicted, Shards};
 use gannet_wire::counters::{Buckets, Count, Histogram, MetricsSink, Outcomes};
 use std::time::Duration;
 
@@ -23,6 +23,10 @@ pub(crate) struct TableCounters {
     /// Rows that arrived after their step had been applied without them; bytes of pushes that wait for their step.
     pub(crate) late_rows: Count,
     pub(crate) kept_bytes: Count,
+    /// Rows that were evicted, by reason.
+    pub(crate) evicted_after: Count,
+    pub(crate) evicted_below: Count,
+    pub(crate) evicted_capacity: Count,
     /// Sizes at the last tick.
     pub(crate) rows: Count,
     pub(crate) bytes: Count,
@@ -52,6 +56,13 @@ impl TableCounters {
         self.pushed.count(applied);
     }
 
+    /// Counts rows that were evicted.
+    pub(crate) fn count_evicted(&self, evicted: &Evicted) {
+        self.evicted_after.add(evicted.after);
+        self.evicted_below.add(evicted.below);
+        self.evicted_capacity.add(evicted.capacity);
+    }
+
     pub(crate) fn tell(&self, thread: &str, sink: &mut dyn MetricsSink) {
         let labels = [("table", self.name.as_str())];
         let mut counter = |name, help, count: &Count| sink.counter(name, help, &labels, count.get() as f64);
@@ -73,15 +84,8 @@ impl TableCounters {
             "Parts that the shards had applied before, in part or whole; a lost link causes some.",
             &self.duplicate_parts,
         );
-        for (outcome, count) in self.pushed.named() {
-            sink.counter(
-                "gannet_table_pushed_rows_total",
-                "Rows of pushes: applied; duplicate (a resend, not applied again); not_finite (NaN, infinite \
-                 or beyond the row type, dropped); not_admitted (not created).",
-                &[labels[0], ("outcome", outcome)],
-                count.get() as f64,
-            );
-        }
+        self.tell_pushed(sink);
+        self.tell_evicted(sink);
         sink.counter(
             "gannet_table_late_rows_total",
             "Rows of pushes that came after their synchronous step was applied without them: dropped.",
@@ -118,6 +122,35 @@ impl TableCounters {
                 "gannet_table_growth_steps_total",
                 "Growth steps, by who prepared them: the grower ahead of time, or the owner itself.",
                 &[labels[0], ("by", by)],
+                count.get() as f64,
+            );
+        }
+    }
+
+    fn tell_pushed(&self, sink: &mut dyn MetricsSink) {
+        for (outcome, count) in self.pushed.named() {
+            sink.counter(
+                "gannet_table_pushed_rows_total",
+                "Rows of pushes: applied; duplicate (a resend, not applied again); not_finite (NaN, infinite \
+                 or beyond the row type, dropped); not_admitted (not created); refused (a change of a row that \
+                 had died, dropped).",
+                &[("table", self.name.as_str()), ("outcome", outcome)],
+                count.get() as f64,
+            );
+        }
+    }
+
+    fn tell_evicted(&self, sink: &mut dyn MetricsSink) {
+        for (reason, count) in [
+            ("after", &self.evicted_after),
+            ("below", &self.evicted_below),
+            ("capacity", &self.evicted_capacity),
+        ] {
+            sink.counter(
+                "gannet_table_evicted_rows_total",
+                "Rows that have died: after (not pushed for --evict-after), below (weights below --evict-below), \
+                 capacity (pushed least recently while the table had more than --capacity).",
+                &[("table", self.name.as_str()), ("reason", reason)],
                 count.get() as f64,
             );
         }

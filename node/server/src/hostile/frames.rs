@@ -210,9 +210,10 @@ fn request(choices: &mut Choices<'_>, seq: &mut u64) -> (Head, Vec<u8>) {
             let (count, slots) = (keys.len() as u32, choices.below(3) == 0);
             let newer = !slots && choices.below(3) == 0;
             let f16 = choices.below(3) == 0;
-            let head =
-                PullFrame { table, keys: count, read, keep, segments, slots, newer, clock, f16 }.encode(id);
-            (head, if newer { asking(choices, &keys) } else { bytes_of(&keys) })
+            let versioned = choices.below(4) == 0;
+            let frame =
+                PullFrame { table, keys: count, read, keep, segments, slots, newer, clock, f16, versioned };
+            (frame.encode(id), if newer { asking(choices, &keys) } else { bytes_of(&keys) })
         }
         9..17 => push(choices, seq, id, table, keys),
         17 => {
@@ -263,7 +264,9 @@ fn open_table(choices: &mut Choices<'_>, id: u64) -> (Head, Vec<u8>) {
     if choices.below(8) == 0 {
         payload.truncate(choices.below(payload.len() as u64) as usize);
     }
-    (OpenTableFrame {}.encode(id), payload)
+    let [below, in_bytes] = [choices.below(3), choices.below(3)].map(|n| [0, 1, u32::MAX][n as usize]);
+    let [after_ms, capacity, floor] = [(); 3].map(|()| [0, 0, 1, 7, u64::MAX][choices.below(5) as usize]);
+    (OpenTableFrame { below, in_bytes, after_ms, capacity, floor }.encode(id), payload)
 }
 
 /// Asks about a table, confirms one, or drops one.
@@ -391,6 +394,7 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
         named: false,
         some,
         f16: write == Write::Gradient && choices.below(3) == 0,
+        since: matches!(write, Write::Change | Write::Damped) && choices.below(2) == 0,
     };
     let (mut bits, mut hints, mut others) = (Vec::new(), Vec::new(), &keys[..]);
     if some {
@@ -406,7 +410,9 @@ fn push(choices: &mut Choices<'_>, seq: &mut u64, id: u64, table: u32, keys: usi
         [0.0, 1.0, -1e30, f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 2.0][choices.below(6) as usize];
     let (values, narrow) = (vec![value; keys.len() * dim], vec![value.to_bits() as u16; keys.len() * dim]);
     let values = if head.f16 { PushValues::F16(&narrow) } else { PushValues::F32(&values) };
-    let payload = PushPayload { name: None, bits: &bits, keys: others, slots: &hints, values };
+    let since = [choices.below(1000), choices.below(2)];
+    let since = head.since.then_some(&since);
+    let payload = PushPayload { name: None, since, bits: &bits, keys: others, slots: &hints, values };
     (head.encode(id), payload.to_bytes())
 }
 

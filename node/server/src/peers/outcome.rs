@@ -1,5 +1,6 @@
 //! What becomes of a request: an answer, a wait, or a refusal.
 
+use gannet_core::Applied;
 use gannet_transport::{Frame, Full, Head, Transmit};
 use gannet_wire::frames::declare::{FrameError, FrameKind};
 use gannet_wire::refusal::Refusal;
@@ -42,7 +43,8 @@ pub(crate) enum BulkReply {
         table: u32,
         step: u64,
         rows: u32,
-        not_finite: u32,
+        /// Rows of it that are not kept.
+        dropped: Applied,
     },
 }
 

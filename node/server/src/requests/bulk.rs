@@ -12,7 +12,7 @@ use crate::server_tables::ServerTables;
 use crate::steps::step::IncomingPush;
 use crate::tables::table_list::{NO_SHARD, TableList};
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Applied, PushError, PushName, PushOptions, Shards};
+use gannet_core::{Applied, PushError, PushName, PushOptions, ReadAt, Shards};
 use gannet_transport::limits::padded;
 use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::bulk::{AckFrame, PullFrame, PushFrame, RowsFrame, ScanFrame, ScannedFrame};
@@ -112,7 +112,10 @@ pub(crate) fn answer_pull(
     if f16 {
         f16::narrow_in_place(out);
     }
-    let answer = RowsFrame { f16, ..RowsFrame::to(&request, kept, lowest) };
+    let mut answer = RowsFrame { f16, ..RowsFrame::to(&request, kept, lowest) };
+    if request.versioned {
+        (answer.versioned, answer.version) = (true, shards.snapshot_version());
+    }
     transmit.commit(answer.encode(frame.head.id), if f16 { rows / 2 } else { bytes });
     Ok(())
 }
@@ -172,14 +175,15 @@ pub(crate) fn answer_push(
         return refuse(Refusal::Blocked, "an earlier push of this session was refused");
     }
     let stored = stores_pushes(tables, request.table, pusher);
-    let ServerTables { all, checkpoints, backups, .. } = tables;
+    let ServerTables { all, checkpoints, backups, home, .. } = tables;
     let (shards, counters) = shards(all, request.table)?;
     let count = request.keys as usize;
     let layout = PushLayout::new(&request, frame.payload, shards.schema().write_floats(request.write));
     check_bulk_lengths(frame, count, layout.bytes(), layout.f32_bytes() + count * 12)?;
     // Space for the acknowledgement comes first: an applied push is always acknowledged.
     transmit.reserve(0).ok_or(Full)?;
-    let PushPayload { name: named, bits, keys, slots, values } = layout.split(frame.payload);
+    let PushPayload { name: named, since, bits, keys, slots, values } = layout.split(frame.payload);
+    let since = since.map(|&[version, of]| ReadAt { version, here: of == home.incarnation });
     let keyset = named_keyset(&request, layout.in_keyset, keysets, pusher)?;
     let RequestBuffers { keys: merged, found, rows, .. } = scratch;
     let values = values.floats(rows);
@@ -206,10 +210,11 @@ pub(crate) fn answer_push(
             tables,
             request.table,
             &IncomingPush { write, keys, values, name, total, ends: &ends },
+            since,
             pusher,
         );
     }
-    let options = PushOptions { clock, total: u64::from(request.total) };
+    let options = PushOptions { clock, total: u64::from(request.total), since };
     let hints = match keyset {
         Some(Keyset { keys, slots, .. }) => {
             let pushed = shards.push_at(&name, options, request.write, keys, Some(slots), values);

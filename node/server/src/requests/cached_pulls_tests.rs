@@ -13,7 +13,18 @@ use gannet_wire::refusal::Refusal;
 
 fn pull(table: u32, keys: u32, keep: u32) -> PullFrame {
     let (read, segments) = (Read::State, Segments::ALL);
-    PullFrame { table, keys, read, keep, segments, slots: false, newer: true, clock: None, f16: false }
+    PullFrame {
+        table,
+        keys,
+        read,
+        keep,
+        segments,
+        slots: false,
+        newer: true,
+        clock: None,
+        f16: false,
+        versioned: false,
+    }
 }
 
 /// The payload of a request, padded.
@@ -50,6 +61,7 @@ fn what_is_newer_is_told_within_a_life() {
         named: false,
         some: false,
         f16: false,
+        since: false,
     };
     assert_eq!(acked(&ask(&sim, &mut link, push.encode(1), &bytes(&[5, 6], &[2.0, 3.0])).0).applied, 2);
     let (keys, nothing) = ([5, 6, 7], [CachedVersion::Nothing; 3]);
@@ -114,6 +126,7 @@ fn lengths_that_do_not_fit_are_refused() {
         named: false,
         some: true,
         f16: false,
+        since: false,
     };
     assert_eq!(refusal(push(2, 1).encode(1), &bytes(&[], &[1.0, 1.0])), Refusal::Malformed);
     assert_eq!(refusal(push(u32::MAX, 1).encode(1), &bytes(&[3], &[1.0, 1.0])), Refusal::Limit);

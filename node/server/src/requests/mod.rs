@@ -8,6 +8,7 @@ mod cached_pulls_tests;
 pub(crate) mod coordination;
 pub(crate) mod copies;
 pub(crate) mod cuts;
+pub(crate) mod evictions;
 pub(crate) mod images;
 pub(crate) mod incarnations;
 pub(crate) mod regions;

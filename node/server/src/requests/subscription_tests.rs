@@ -71,6 +71,7 @@ fn what_changes_is_sent_unasked() {
             named: false,
             some: false,
             f16: false,
+            since: false,
         };
         let mut payload = bytes(keys, values);
         payload.resize(payload.len().next_multiple_of(8), 0);

@@ -30,7 +30,7 @@ pub(crate) fn answer_open(
     pusher: &Pusher,
     transmit: &mut Transmit,
 ) -> RequestOutcome {
-    OpenTableFrame::decode(&frame.head)?;
+    let eviction = OpenTableFrame::decode(&frame.head)?.eviction();
     let request = match control::open_as::<OpenTableV2>(2, frame.payload) {
         Ok(request) => request,
         Err(error) => return refuse(Refusal::Malformed, error.to_string()),
@@ -51,6 +51,9 @@ pub(crate) fn answer_open(
     };
     if tables.all[number].shards.as_ref().is_some_and(fenced) {
         return refuse(Refusal::Fenced, REPLACED);
+    }
+    if let Some(eviction) = eviction {
+        tables.all[number].evict(eviction)?;
     }
     let ServerTable { own, shards, identity, schema, .. } = &tables.all[number];
     let incarnation = shards.as_ref().map_or(0, Shards::incarnation);

@@ -65,7 +65,7 @@ pub(crate) fn open_folder(tables: &mut ServerTables, epoch: u64) -> Result<u64, 
         };
         let claim = IdentityClaim { identity: held.identity, make_in: tables.home.identities.incarnation() };
         let number = tables.open(schema, claim).map_err(|failure| not_opened(&table, failure))?;
-        if let Some(shards) = &tables.all[number].shards {
+        if let Some(shards) = &mut tables.all[number].shards {
             shards.begin_epoch(epoch);
             rows += shards.stats().rows;
         }

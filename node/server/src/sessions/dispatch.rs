@@ -147,8 +147,8 @@ impl RequestHandler<'_, '_> {
                 return Ok(send_reply(head, self.context.tables, self.transmit, self.acks)?);
             }
             BulkReply::Now(head) => self.pending.push_back(PendingReply::Ready(head)),
-            BulkReply::Later { table, step, rows, not_finite } => {
-                self.pending.push_back(PendingReply::Push { id, table, step, rows, not_finite });
+            BulkReply::Later { table, step, rows, dropped } => {
+                self.pending.push_back(PendingReply::Push { id, table, step, rows, dropped });
             }
         }
         Ok(())

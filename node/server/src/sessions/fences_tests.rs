@@ -38,6 +38,7 @@ fn push(table: u32, seq: u64, named: bool) -> (Head, Vec<u8>) {
         named,
         some: false,
         f16: false,
+        since: false,
     };
     let name = [DATA_PUSHERS | 7, 1, 1];
     let payload = PushPayload {

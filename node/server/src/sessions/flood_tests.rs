@@ -98,6 +98,7 @@ fn pull(keys: u32) -> (Head, Vec<u8>) {
             newer: false,
             clock: None,
             f16: false,
+            versioned: false,
         }
         .encode(5),
         vec![1; keys as usize * 8],
@@ -320,6 +321,7 @@ fn a_queue_that_is_never_empty_is_fine_as_long_as_it_moves() {
         newer: false,
         clock: None,
         f16: false,
+        versioned: false,
     }
     .encode(5);
     for (pause, lasts) in [(SECOND / 5, 300..301), (20 * SECOND, 60..130)] {

@@ -24,7 +24,7 @@ use std::time::Duration;
 /// A reply that is due, or will be. Replies go out in the order of their requests.
 pub(crate) enum PendingReply {
     /// The reply to a push that waits for its step.
-    Push { id: u64, table: u32, step: u64, rows: u32, not_finite: u32 },
+    Push { id: u64, table: u32, step: u64, rows: u32, dropped: Applied },
     /// The reply to a request behind such a push.
     Ready(Head),
     /// The refusal of a request behind such a push, with the request's head.
@@ -105,8 +105,8 @@ impl PendingReply {
             PendingReply::Refused { head, refusal, text } => {
                 answer_refused(head.kind, head.id, *refusal, text.clone(), transmit).is_ok()
             }
-            &PendingReply::Push { id, table, step, rows, not_finite } => {
-                let (left, none) = (rows - not_finite, Applied { not_finite, ..Applied::default() });
+            &PendingReply::Push { id, table, step, rows, dropped: none } => {
+                let left = rows - none.not_finite - none.refused;
                 match outcome(tables, table, step, pusher) {
                     KeepOutcome::Waits => return ReplyOutcome::Waits,
                     KeepOutcome::Applied => {

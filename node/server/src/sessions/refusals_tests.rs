@@ -101,7 +101,7 @@ pub(crate) fn open_as(sim: &Sim, link: &mut Link<SimStream>, schema: &Schema) ->
     let (uid, make_in) = held.map_or(([0; 16], incarnation), |held| (held.uid, 0));
     let request = OpenTableV2 { schema: schema.encode(), uid, server: 0, servers: 1, make_in };
     let request = control::seal_as(2, &request);
-    let (_, opened) = ask(sim, link, OpenTableFrame {}.encode(0), &request);
+    let (_, opened) = ask(sim, link, OpenTableFrame::default().encode(0), &request);
     control::open_as::<TableOpenedV4>(4, &opened).unwrap().table
 }
 
@@ -120,6 +120,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
         newer: false,
         clock: None,
         f16: false,
+        versioned: false,
     };
     let pull = |keys| PullFrame { keys, ..one }.encode(1);
     let mut refusal = |head, payload: &[u8]| refused(ask(&sim, &mut link, head, payload)).0;
@@ -140,7 +141,7 @@ fn requests_that_do_not_fit_are_refused_and_the_link_lives_on() {
     assert_eq!(refusal(StatusFrame { table: 9 }.encode(1), &[]), Refusal::Unknown);
     assert_eq!(refusal(ScanFrame { table, most: 8, shard: 3, from: 0 }.encode(1), &[]), Refusal::WrongShard);
     assert_eq!(
-        refusal(OpenTableFrame {}.encode(1), &[1, 0, 0, 0, 4, 0, 0, 0, 9, 9, 9, 9]),
+        refusal(OpenTableFrame::default().encode(1), &[1, 0, 0, 0, 4, 0, 0, 0, 9, 9, 9, 9]),
         Refusal::Malformed
     );
     let (head, rows) = ask(&sim, &mut link, pull(1), &bytes(&[5], &[]));
@@ -176,6 +177,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
             named: false,
             some: false,
             f16: false,
+            since: false,
         }
         .encode(1)
     };
@@ -189,6 +191,7 @@ fn a_stale_keyset_blocks_the_pushes_behind_it() {
         newer: false,
         clock: None,
         f16: false,
+        versioned: false,
     }
     .encode(1);
     let rows = ask(&sim, &mut link, keep, &bytes(&[5], &[])).0;
@@ -248,6 +251,7 @@ fn a_clock_behind_a_refused_push_is_refused_too() {
                 named,
                 some,
                 f16: false,
+                since: false,
             }
             .encode(1)
         };
@@ -290,8 +294,21 @@ fn a_session_ends_when_a_refusal_would_wait_for_its_own_clock() {
     assert_eq!(joined.0.kind, JoinedFrame::KIND);
     let push = |seq, keyset| {
         let (write, slots, named, some) = (Write::Gradient, false, false, false);
-        PushFrame { table, keys: 1, write, seq, row: 0, total: 0, keyset, slots, named, some, f16: false }
-            .encode(1)
+        PushFrame {
+            table,
+            keys: 1,
+            write,
+            seq,
+            row: 0,
+            total: 0,
+            keyset,
+            slots,
+            named,
+            some,
+            f16: false,
+            since: false,
+        }
+        .encode(1)
     };
     let stale = pair_of_words(welcome.session.wrapping_add(1), 1);
     link.transmit().send_copy(push(1, 0), &bytes(&[5], &[2.0])).unwrap();
@@ -326,6 +343,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
             named: false,
             some: false,
             f16: false,
+            since: false,
         }
         .encode(1)
     };
@@ -346,6 +364,7 @@ fn a_change_of_state_is_refused_where_changes_do_not_add() {
         newer: false,
         clock: None,
         f16: false,
+        versioned: false,
     }
     .encode(1);
     let (_, rows) = ask(&sim, &mut link, pull, &bytes(&[5], &[]));
@@ -388,6 +407,7 @@ fn rows_are_not_replaced_or_deleted_in_a_synchronous_step() {
             named,
             some,
             f16: false,
+            since: false,
         };
         let mut payload = bytes(&[5], &vec![1.0; floats]);
         payload.resize(payload.len().next_multiple_of(8), 0);

@@ -41,6 +41,7 @@ fn step(sim: &Sim, link: &mut Link<SimStream>, table: u32, value: f32) {
         named,
         some,
         f16: false,
+        since: false,
     }
     .encode(1);
     link.transmit().send_copy(push, &bytes(&[5], &[value])).unwrap();
@@ -79,6 +80,7 @@ fn a_step_waits_for_a_worker_whose_stored_push_was_dropped() {
         newer: false,
         clock: Some(1),
         f16: false,
+        versioned: false,
     };
     let (head, row) = ask(&sim, &mut first, pull.encode(3), &bytes(&[5], &[]));
     assert_eq!((head.kind, &row[..4]), (RowsFrame::KIND, &5.0f32.to_le_bytes()[..]));

@@ -36,7 +36,7 @@ fn identify(sim: &Sim, link: &mut Link<SimStream>) -> Option<HeldV1> {
 
 fn open(sim: &Sim, link: &mut Link<SimStream>, uid: [u8; 16], make_in: u64) -> (Head, Vec<u8>) {
     let request = OpenTableV2 { schema: schema().encode(), uid, server: 0, servers: 2, make_in };
-    ask(sim, link, OpenTableFrame {}.encode(0), &control::seal_as(2, &request))
+    ask(sim, link, OpenTableFrame::default().encode(0), &control::seal_as(2, &request))
 }
 
 /// A table for which there was no memory could not be made with fewer shards: the server took it for an existing one.

@@ -11,7 +11,9 @@ use crate::steps::step_files::{RecoveredSteps, StepFiles};
 use crate::steps::step_merge::StepMerge;
 use crate::steps::step_sums::{NextStep, StepSums};
 use crate::tables::regions::Regions;
-use gannet_core::{NO_CLOCK, PushName, Schema, ShardSet, Shards, TableIdentity, Write, hash, shard_of};
+use gannet_core::{
+    Eviction, Evictor, NO_CLOCK, PushName, Schema, ShardSet, Shards, TableIdentity, Write, hash, shard_of,
+};
 use gannet_jobs::failure_detector::WorkerLimits;
 use gannet_wire::messages::control::JoinV1;
 use gannet_wire::refusal::{REPLACED, Refusal};
@@ -227,12 +229,37 @@ pub(crate) struct ServerTable {
     /// The files that hold a step while it is applied.
     pub(crate) step_files: Option<StepFiles>,
     pub(crate) counters: Arc<TableCounters>,
+    /// What evicts rows, if a worker has said that rows may die.
+    pub(crate) evictor: Option<Evictor>,
 }
 
 impl ServerTable {
     /// The table's id, and which of its servers this server is.
     pub(crate) fn identity(&self) -> TableIdentity {
         self.identity
+    }
+
+    /// From now on these rows may die.
+    ///
+    /// # Errors
+    /// The settings make no sense for this table.
+    pub(crate) fn evict(&mut self, eviction: Eviction) -> RequestOutcome {
+        if self.evictor.as_ref().is_some_and(|evictor| *evictor.eviction() == eviction) {
+            return Ok(());
+        }
+        match Evictor::new(eviction, &self.schema) {
+            Ok(evictor) => self.evictor = Some(evictor),
+            Err(error) => return refuse(Refusal::Mismatch, error.to_string()),
+        }
+        tracing::info!(table = self.schema.name, ?eviction, "rows of the table may die");
+        Ok(())
+    }
+
+    /// Whether pushes wait for their step. Then no row may die: the workers have computed them from the rows as they
+    /// are.
+    pub(crate) fn keeps_pushes(&self) -> bool {
+        let sums = self.group.as_ref().and_then(|group| group.sums.as_ref());
+        sums.is_some_and(|sums| sums.bytes() > 0)
     }
 
     /// Updates the gauges of the table's size.

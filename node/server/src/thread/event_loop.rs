@@ -14,6 +14,7 @@ use crate::requests::cuts::absent::forget_clients;
 use crate::requests::cuts::follower::end_slow_followers;
 use crate::requests::cuts::holding::{cut_expires, end_cut_of, expire_cut};
 use crate::requests::cuts::slices::write_cut;
+use crate::requests::evictions::evict_rows;
 use crate::requests::steps::awaited::{end_session, hear};
 use crate::server_tables::ServerTables;
 use crate::sessions::context::{GreetedConnection, RequestContext};
@@ -176,8 +177,10 @@ impl<N: Net> ShardThread<N> {
             self.short_frames = false;
             self.spin.begin(now);
         }
-        let busy =
-            replicating || writing == CutTurn::More || idle_from.is_none_or(|now| self.spin.polls(now));
+        let busy = replicating
+            || self.tables.waits.evicts
+            || writing == CutTurn::More
+            || idle_from.is_none_or(|now| self.spin.polls(now));
         let sleep = if writing == CutTurn::Behind { sleep.min(CUT_RETRY) } else { sleep };
         let sleep = if self.waiting_for_memory.is_empty() { sleep } else { sleep.min(MEMORY_RETRY) };
         let sleep = match self.next_sweep.min(self.next_memory_retry).min(cut_expires(&self.tables)) {
@@ -217,6 +220,7 @@ impl<N: Net> ShardThread<N> {
             expire_cut(&mut self.tables, now);
         }
         self.resume_group_waiters();
+        self.tables.waits.evicts = evict_rows(&mut self.tables, now);
         if now >= self.next_tick {
             self.tick(now);
         }

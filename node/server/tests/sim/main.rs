@@ -13,6 +13,7 @@ mod data_server;
 mod deleted_rows;
 mod deposed;
 mod dropped;
+mod evictions;
 mod f16_wire;
 mod failover;
 mod failover_job;

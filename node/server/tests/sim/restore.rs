@@ -60,7 +60,8 @@ impl Job {
                     let floats = if write == Write::Delete { 0 } else { 3 * keys.len() };
                     let values: Vec<f32> = (0..floats).map(|_| self.prng.below(9) as f32 - 4.0).collect();
                     let name = PushName { pusher, incarnation: 10 + pusher, seq: self.seq, row: 0 };
-                    let options = PushOptions { clock: self.seq, total: keys.len() as u64 };
+                    let options =
+                        PushOptions { clock: self.seq, total: keys.len() as u64, ..PushOptions::default() };
                     table.push_at(&name, options, write, &keys, None, &values).unwrap();
                 }
             }

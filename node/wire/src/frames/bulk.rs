@@ -14,6 +14,9 @@ const NEWER: u16 = 4;
 /// In a pull's aux: the answer may have the weights as f16. In an answer's: it has them so (f16.rs).
 const F16: u16 = 8;
 
+/// In a pull's aux: the answer must say the version of its rows. In an answer's: it does.
+const VERSION: u16 = 16;
+
 /// The flags of a pull and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PullFlags {
@@ -21,6 +24,7 @@ struct PullFlags {
     slots: bool,
     newer: bool,
     f16: bool,
+    versioned: bool,
 }
 
 impl PullFlags {
@@ -28,12 +32,13 @@ impl PullFlags {
     fn aux(self) -> u16 {
         let read = if self.read == Read::State { STATE } else { 0 };
         let read = read | if self.slots { WITH_SLOTS } else { 0 };
+        let read = read | if self.versioned { VERSION } else { 0 };
         read | if self.newer { NEWER } else { 0 } | if self.f16 { F16 } else { 0 }
     }
 
     #[inline]
     fn of<F: FrameKind>(head: &Head) -> Result<PullFlags, FrameError> {
-        if head.aux & !(STATE | WITH_SLOTS | NEWER | F16) != 0 {
+        if head.aux & !(STATE | WITH_SLOTS | NEWER | F16 | VERSION) != 0 {
             return Err(crate::frames::declare::bad_value::<F>(Field::Aux, u64::from(head.aux)));
         }
         let contradiction = |what| Err(FrameError::Contradiction { name: F::ROW.name, what });
@@ -44,8 +49,12 @@ impl PullFlags {
         if has(F16) && has(STATE | WITH_SLOTS | NEWER) {
             return contradiction("aux has f16 with state, slots or newer, whose rows are always f32");
         }
+        if has(VERSION) && has(NEWER) {
+            return contradiction("aux has both newer and version: the answer to newer has a version anyway");
+        }
         let read = if has(STATE) { Read::State } else { Read::Weights };
-        Ok(PullFlags { read, slots: has(WITH_SLOTS), newer: has(NEWER), f16: has(F16) })
+        let (slots, newer, f16, versioned) = (has(WITH_SLOTS), has(NEWER), has(F16), has(VERSION));
+        Ok(PullFlags { read, slots, newer, f16, versioned })
     }
 }
 
@@ -67,6 +76,8 @@ pub struct PullFrame {
     pub clock: Option<u64>,
     /// The answer may have the weights as f16.
     pub f16: bool,
+    /// The answer must say the snapshot version of its rows.
+    pub versioned: bool,
 }
 
 impl FrameKind for PullFrame {
@@ -76,7 +87,7 @@ impl FrameKind for PullFrame {
         name: "pull",
         direction: FrameDirection::ToServer,
         fields: &[
-            (Field::Aux, "state 1, slots 2, newer 4, f16 8"),
+            (Field::Aux, "state 1, slots 2, newer 4, f16 8, version 16"),
             (Field::W0, "table; keys"),
             (Field::W1, "keep + 1"),
             (Field::W2, "segments"),
@@ -88,8 +99,8 @@ impl FrameKind for PullFrame {
 
     #[inline]
     fn encode(&self, id: u64) -> Head {
-        let PullFrame { read, slots, newer, f16, .. } = *self;
-        let aux = PullFlags { read, slots, newer, f16 }.aux();
+        let PullFrame { read, slots, newer, f16, versioned, .. } = *self;
+        let aux = PullFlags { read, slots, newer, f16, versioned }.aux();
         let first = pair_of_words(self.table, self.keys);
         Head::new(
             Self::KIND,
@@ -102,12 +113,12 @@ impl FrameKind for PullFrame {
     #[inline]
     fn decode(head: &Head) -> Result<PullFrame, FrameError> {
         check_kind::<PullFrame>(head)?;
-        let PullFlags { read, slots, newer, f16 } = PullFlags::of::<PullFrame>(head)?;
+        let PullFlags { read, slots, newer, f16, versioned } = PullFlags::of::<PullFrame>(head)?;
         let (table, keys) = crate::frames::word::unpair(head.words[0]);
         let (keep,) = crate::frames::declare::read_field::<PullFrame, _>(head, Field::W1)?;
         let (segments,) = crate::frames::declare::read_field::<PullFrame, _>(head, Field::W2)?;
         let (clock,) = crate::frames::declare::read_field::<PullFrame, _>(head, Field::W3)?;
-        Ok(PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16 })
+        Ok(PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16, versioned })
     }
 }
 
@@ -121,9 +132,12 @@ pub struct RowsFrame {
     pub newer: bool,
     /// The rows are f16.
     pub f16: bool,
+    /// `version` is the snapshot version of the rows.
+    pub versioned: bool,
     /// The place of the keyset that the server has kept, plus 1; 0 for none.
     pub kept: u32,
-    /// The snapshot version of a conditional pull's rows. For other pulls, the segments of the request.
+    /// The snapshot version of a conditional pull's rows, or of one that asks for it. For other pulls, the segments of
+    /// the request.
     pub version: u64,
     /// The lowest clock of all workers, if the pull has a clock.
     pub lowest: Option<u64>,
@@ -134,7 +148,8 @@ impl RowsFrame {
     #[inline]
     pub fn to(pull: &PullFrame, kept: u32, lowest: Option<u64>) -> RowsFrame {
         let PullFrame { table, keys, read, slots, newer, segments, .. } = *pull;
-        RowsFrame { table, keys, read, slots, newer, f16: false, kept, version: (segments,).put(), lowest }
+        let (f16, versioned, version) = (false, false, (segments,).put());
+        RowsFrame { table, keys, read, slots, newer, f16, versioned, kept, version, lowest }
     }
 
     /// Whether the head of an answer announces rows of f16.
@@ -151,7 +166,7 @@ impl FrameKind for RowsFrame {
         name: "rows",
         direction: FrameDirection::ToWorker,
         fields: &[
-            (Field::Aux, "state 1, slots 2, newer 4, f16 8"),
+            (Field::Aux, "state 1, slots 2, newer 4, f16 8, version 16"),
             (Field::W0, "table; keys"),
             (Field::W1, "kept + 1"),
             (Field::W2, "segments or snapshot version"),
@@ -163,8 +178,8 @@ impl FrameKind for RowsFrame {
 
     #[inline]
     fn encode(&self, id: u64) -> Head {
-        let RowsFrame { read, slots, newer, f16, .. } = *self;
-        let aux = PullFlags { read, slots, newer, f16 }.aux();
+        let RowsFrame { read, slots, newer, f16, versioned, .. } = *self;
+        let aux = PullFlags { read, slots, newer, f16, versioned }.aux();
         let first = pair_of_words(self.table, self.keys);
         Head::new(Self::KIND, aux, id, [first, (self.kept,).put(), self.version, (self.lowest,).put()])
     }
@@ -172,11 +187,12 @@ impl FrameKind for RowsFrame {
     #[inline]
     fn decode(head: &Head) -> Result<RowsFrame, FrameError> {
         check_kind::<RowsFrame>(head)?;
-        let PullFlags { read, slots, newer, f16 } = PullFlags::of::<RowsFrame>(head)?;
+        let PullFlags { read, slots, newer, f16, versioned } = PullFlags::of::<RowsFrame>(head)?;
         let (table, keys) = crate::frames::word::unpair(head.words[0]);
         let (kept,) = crate::frames::declare::read_field::<RowsFrame, _>(head, Field::W1)?;
         let (lowest,) = crate::frames::declare::read_field::<RowsFrame, _>(head, Field::W3)?;
-        Ok(RowsFrame { table, keys, read, slots, newer, f16, kept, version: head.words[2], lowest })
+        let version = head.words[2];
+        Ok(RowsFrame { table, keys, read, slots, newer, f16, versioned, kept, version, lowest })
     }
 }
 
@@ -198,6 +214,8 @@ const ROW: u16 = 64;
 const DELETE: u16 = 128;
 /// In a push's aux: the gradients are f16 (f16.rs).
 const F16_GRADIENTS: u16 = 256;
+/// In a push's aux: the payload says of which version the rows are from which the changes were computed.
+const SINCE: u16 = 512;
 /// The kinds of writes in a push's aux, of which at most one is set; none is a gradient.
 const WRITES: u16 = CHANGE | SUM | DAMPED | ROW | DELETE;
 
@@ -223,6 +241,8 @@ pub struct PushFrame {
     pub some: bool,
     /// The values are gradients as f16.
     pub f16: bool,
+    /// The payload says of which version the rows are from which the changes of state were computed.
+    pub since: bool,
 }
 
 impl FrameKind for PushFrame {
@@ -234,7 +254,7 @@ impl FrameKind for PushFrame {
         fields: &[
             (
                 Field::Aux,
-                "change 1, slots 2, named 4, sum 8, some 16, damped 32, row 64, delete 128, f16 256",
+                "change 1, slots 2, named 4, sum 8, some 16, damped 32, row 64, delete 128, f16 256, since 512",
             ),
             (Field::W0, "table; keys"),
             (Field::W1, "seq"),
@@ -257,6 +277,7 @@ impl FrameKind for PushFrame {
         };
         let aux = write | if self.slots { SLOTS } else { 0 } | if self.named { NAMED } else { 0 };
         let aux = aux | if self.some { SOME } else { 0 } | if self.f16 { F16_GRADIENTS } else { 0 };
+        let aux = aux | if self.since { SINCE } else { 0 };
         let words = [
             pair_of_words(self.table, self.keys),
             self.seq,
@@ -270,7 +291,7 @@ impl FrameKind for PushFrame {
     fn decode(head: &Head) -> Result<PushFrame, FrameError> {
         check_kind::<PushFrame>(head)?;
         let contradiction = |what| FrameError::Contradiction { name: Self::ROW.name, what };
-        if head.aux & !(WRITES | SLOTS | NAMED | SOME | F16_GRADIENTS) != 0 {
+        if head.aux & !(WRITES | SLOTS | NAMED | SOME | F16_GRADIENTS | SINCE) != 0 {
             return Err(crate::frames::declare::bad_value::<PushFrame>(Field::Aux, u64::from(head.aux)));
         }
         let write = match head.aux & WRITES {
@@ -287,6 +308,10 @@ impl FrameKind for PushFrame {
         if f16 && write != Write::Gradient {
             return Err(contradiction("aux has f16, but the values are no gradients"));
         }
+        let since = head.aux & SINCE != 0;
+        if since && !matches!(write, Write::Change | Write::Damped) {
+            return Err(contradiction("aux has since, but the values are no changes of state"));
+        }
         if slots && keyset != 0 {
             return Err(contradiction("it has slots and names a keyset, which has them already"));
         }
@@ -296,7 +321,7 @@ impl FrameKind for PushFrame {
         let (table, keys) = crate::frames::word::unpair(head.words[0]);
         let (row, total) = crate::frames::word::unpair(head.words[2]);
         let seq = head.words[1];
-        Ok(PushFrame { table, keys, write, seq, row, total, keyset, slots, named, some, f16 })
+        Ok(PushFrame { table, keys, write, seq, row, total, keyset, slots, named, some, f16, since })
     }
 }
 
@@ -305,7 +330,7 @@ frames! {
     8 AckFrame "ack" ToWorker "-" {
         W0 "applied; duplicate": applied: u32, duplicate: u32;
         W1 "not finite; not admitted": not_finite: u32, not_admitted: u32;
-        W2 "late": /** Rows that came after their step had been applied. */ late: u32;
+        W2 "late; refused": /** Rows that came after their step had been applied. */ late: u32, /** Changes of rows that had died. */ refused: u32;
     }
 
     /// Asks for a page of a shard's rows.
@@ -325,15 +350,15 @@ frames! {
 impl AckFrame {
     #[inline]
     pub fn new(applied: Applied, late: u32) -> AckFrame {
-        let Applied { applied, duplicate, not_finite, not_admitted } = applied;
-        AckFrame { applied, duplicate, not_finite, not_admitted, late }
+        let Applied { applied, duplicate, not_finite, not_admitted, refused } = applied;
+        AckFrame { applied, duplicate, not_finite, not_admitted, late, refused }
     }
 
     /// The rows by outcome.
     #[inline]
     pub fn applied(&self) -> Applied {
-        let AckFrame { applied, duplicate, not_finite, not_admitted, .. } = *self;
-        Applied { applied, duplicate, not_finite, not_admitted }
+        let AckFrame { applied, duplicate, not_finite, not_admitted, refused, .. } = *self;
+        Applied { applied, duplicate, not_finite, not_admitted, refused }
     }
 }
 
@@ -363,6 +388,7 @@ mod tests {
             newer: false,
             clock: None,
             f16: false,
+            versioned: false,
         };
         let decoded = |frame: &PullFrame| PullFrame::decode(&frame.encode(9));
         let with_slots = PullFrame { slots: true, read: Read::Weights, ..request };
@@ -380,7 +406,9 @@ mod tests {
         assert_eq!(pull(6, [0; 4]), None);
         let f16 = PullFrame { read: Read::Weights, f16: true, ..request };
         assert_eq!((decoded(&f16), f16.encode(9).aux), (Ok(f16), 8));
-        [9, 10, 12, 16].into_iter().for_each(|aux| assert_eq!(pull(aux, [0; 4]), None, "{aux}"));
+        let versioned = PullFrame { versioned: true, ..request };
+        assert_eq!((decoded(&versioned), versioned.encode(9).aux), (Ok(versioned), 17));
+        [9, 10, 12, 20, 32].into_iter().for_each(|aux| assert_eq!(pull(aux, [0; 4]), None, "{aux}"));
         let rows = RowsFrame::to(&wide, 5, Some(16));
         assert_eq!((rows.encode(9).words, rows.encode(9).aux), ([77 << 32 | 3, 5, 0b101, 17], 1));
         assert_eq!(RowsFrame::decode(&rows.encode(9)), Ok(rows));
@@ -402,6 +430,7 @@ mod tests {
             named: true,
             some: false,
             f16: false,
+            since: false,
         };
         let decoded = |frame: &PushFrame| PushFrame::decode(&frame.encode(9));
         assert_eq!(decoded(&change), Ok(change));
@@ -424,11 +453,13 @@ mod tests {
         assert_eq!(push(64 + 128, [0; 4]), None);
         let f16 = PushFrame { write: Write::Gradient, f16: true, ..change };
         assert_eq!((decoded(&f16), f16.encode(9).aux), (Ok(f16), 260));
-        [257, 264, 288, 320, 384, 512]
+        let since = PushFrame { since: true, ..change };
+        assert_eq!((decoded(&since), since.encode(9).aux), (Ok(since), 517));
+        [257, 264, 288, 320, 384, 512, 1024]
             .into_iter()
             .for_each(|aux| assert_eq!(push(aux, [0; 4]), None, "{aux}"));
         assert_eq!(push(0, [0, 0, 7 << 32 | 3, 0]).map(|push| (push.row, push.total)), Some((3, 7)));
-        let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4 };
+        let applied = Applied { applied: 1, duplicate: 2, not_finite: 3, not_admitted: 4, refused: 6 };
         let ack = AckFrame::decode(&AckFrame::new(applied, 5).encode(1)).unwrap();
         assert_eq!((ack.applied(), ack.late), (applied, 5));
     }

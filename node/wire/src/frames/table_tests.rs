@@ -140,7 +140,7 @@ fn unknown_bits_are_refused_with_their_place() {
     );
     assert_eq!(
         text(5, 64, [0; 4]),
-        "frame pull: aux (state 1, slots 2, newer 4, f16 8) is 0x40, which is out of range or has unknown bits"
+        "frame pull: aux (state 1, slots 2, newer 4, f16 8, version 16) is 0x40, which is out of range or has unknown bits"
     );
     assert_eq!(
         text(7, 33, [0; 4]),

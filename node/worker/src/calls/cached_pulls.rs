@@ -40,7 +40,7 @@ impl<N: Net> Worker<N> {
     ///
     /// # Errors
     /// The cache is of another table; or the table does not admit keys at once, so that the effect of a push to a
-    /// missing row is unknown.
+    /// missing row is unknown; or rows of the table may die.
     pub fn cache_rows(&mut self, table: TableId, rows: Arc<RowCache>) -> Result<(), WorkerError> {
         let schema = &self.tables[table.0].schema;
         let of_run = self.links.config.run.as_ref().map(|run| run.table(&rows.table));
@@ -52,6 +52,13 @@ impl<N: Net> Worker<N> {
         if schema.admission != gannet_core::Admission::All {
             let text = format!(
                 "table {:?} admits keys by count or chance: a cache cannot know whether a push makes its row",
+                schema.name
+            );
+            return Err(WorkerError::Call(text));
+        }
+        if self.tables[table.0].eviction.is_some() {
+            let text = format!(
+                "rows of table {:?} may die: a cache cannot know whether a push changes the row that it has",
                 schema.name
             );
             return Err(WorkerError::Call(text));

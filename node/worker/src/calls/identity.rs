@@ -12,7 +12,7 @@ use crate::tables::births;
 use crate::tables::opened_as::{OpenedAs, told};
 use crate::tables::plan::{ShardCount, TablePlan, are_of_two_tables, plan_table};
 use crate::worker::Worker;
-use gannet_core::{Schema, TableUid};
+use gannet_core::{Eviction, Schema, TableUid};
 use gannet_transport::Net;
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::frames::session::RefusedFrame;
@@ -66,10 +66,11 @@ pub(crate) fn open_at_servers<N: Net>(
     worker: &mut Worker<N>,
     schema: &Schema,
     shards: ShardCount,
+    eviction: Option<&Eviction>,
 ) -> Result<OpenedTable, WorkerError> {
     let begun = worker.links.net.now();
     loop {
-        let why = match try_to_open(worker, schema, shards)? {
+        let why = match try_to_open(worker, schema, shards, eviction)? {
             OpenAttempt::Opened(opened) => return Ok(*opened),
             OpenAttempt::Again(why) => why,
         };
@@ -87,6 +88,7 @@ fn try_to_open<N: Net>(
     worker: &mut Worker<N>,
     schema: &Schema,
     shards: ShardCount,
+    eviction: Option<&Eviction>,
 ) -> Result<OpenAttempt, WorkerError> {
     let before = links_as_they_are(worker);
     let fronts: Vec<usize> = worker.links.wanted().filter(|&n| worker.links.peers[n].thread == 0).collect();
@@ -126,8 +128,9 @@ fn try_to_open<N: Net>(
         let server = server as usize;
         opened.request_in(schema, server, make_in(server))
     };
-    let answers = worker
-        .ask(&ControlRequest::with_payload(&OpenTableFrame {}, None, &request), Recipients::Links(&all))?;
+    let open = OpenTableFrame::evicting(eviction);
+    let answers =
+        worker.ask(&ControlRequest::with_payload(&open, None, &request), Recipients::Links(&all))?;
     let answers = match opened_by(worker, &answers, all.len())? {
         Ok(answers) => answers,
         Err(why) => return Ok(OpenAttempt::Again(why)),
@@ -167,7 +170,8 @@ fn make_in_turn<N: Net>(
     for one in order {
         let request = opened.request_in(schema, one, make_in(one));
         let payload = |_: usize, _: u32| request.clone();
-        let open = ControlRequest::with_payload(&OpenTableFrame {}, None, &payload);
+        let open = OpenTableFrame::default();
+        let open = ControlRequest::with_payload(&open, None, &payload);
         let answers = worker.ask(&open, Recipients::Links(&fronts[one..one + 1]))?;
         match opened_by(worker, &answers, 1)? {
             Ok(first) if first.iter().all(|(_, first)| !first.confirmed) => {

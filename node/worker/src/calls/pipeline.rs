@@ -13,6 +13,7 @@ use crate::requests::in_flight::{PullInFlight, PullPart, PushInFlight, RequestWo
 use crate::requests::names::{DataName, PullId, Pulled, PushId, SeenPushes, TableId};
 use crate::requests::push_rows::PushRows;
 use crate::requests::relayout::Relayout;
+use crate::tables::table::WorkerTable;
 use crate::worker::Worker;
 use gannet_core::{Read, Schema, Segments, Write};
 use gannet_transport::Net;
@@ -35,6 +36,21 @@ fn seen_pushes(laid: &Relayout, parts: &[PullPart]) -> Vec<SeenPushes> {
         all.sort_unstable_by_key(|saw| saw.rows.start);
     }
     all
+}
+
+/// For each part of a push of changes to a table whose rows may die, when its rows were read. A push that follows no
+/// pull says that it does not know.
+fn changes_since(
+    table: &WorkerTable,
+    write: Write,
+    laid: &Relayout,
+    mut read_at: Vec<[u64; 2]>,
+) -> Vec<[u64; 2]> {
+    if table.eviction.is_none() || !matches!(write, Write::Change | Write::Damped) {
+        return Vec::new();
+    }
+    read_at.resize(laid.chunks().len(), [0; 2]);
+    read_at
 }
 
 /// Floats that a pull answers for a row.
@@ -148,7 +164,9 @@ impl<N: Net> Worker<N> {
         self.wait_for_budget(bytes)?;
         let now = self.links.net.now();
         let spec = pull_spec(self, table, read, segments, floats, keep, clock);
-        let may_read = begin_reads(self, &spec, keys, now)?;
+        // Only the owner knows which version rows have that may die.
+        let versioned = keep && read == Read::State && self.tables[table.0].eviction.is_some();
+        let may_read = !versioned && begin_reads(self, &spec, keys, now)?;
         let cached = cached_pull(self, table, read, segments, keys, clock)?;
         // Nothing below changes the links.
         let laid = self.laid(table, cut);
@@ -179,6 +197,7 @@ impl<N: Net> Worker<N> {
             values,
             parts,
             clock,
+            versioned,
         });
         let id = self.launch(work, &laid, bytes, false)?;
         end_call(self);
@@ -286,7 +305,8 @@ impl<N: Net> Worker<N> {
             count_step_push(self, &laid, floats)?;
         }
         let names = self.kept_pulls.handles_of(&mut self.links.peers, keyset_of, &laid);
-        let RowNames { keysets, slots, some } = names;
+        let RowNames { keysets, slots, some, read_at } = names;
+        let since = changes_since(&self.tables[table.0], write, &laid, read_at);
         let cache = push_cached(self, table, &laid.cut, write, &values)?;
         for chunk in laid.chunks() {
             self.links.peers[chunk.peer as usize].near.own_pushes.begin(&laid.cut, chunk);
@@ -307,6 +327,7 @@ impl<N: Net> Worker<N> {
             late: false,
             some,
             cache,
+            since,
         });
         let id = self.launch(work, &laid, bytes, true)?;
         end_call(self);

@@ -11,7 +11,7 @@ use crate::tables::plan::ShardCount;
 use crate::tables::table::WorkerTable;
 use crate::worker::Worker;
 use bytemuck::{cast_slice, cast_slice_mut};
-use gannet_core::{Admission, OpenError, PusherStatus, SHARDS_DEFAULT, Schema, Stats};
+use gannet_core::{Admission, Eviction, OpenError, PusherStatus, SHARDS_DEFAULT, Schema, Stats};
 use gannet_transport::Net;
 use gannet_wire::frames::bulk::{ScanFrame, ScannedFrame};
 use gannet_wire::frames::declare::FrameKind;
@@ -62,12 +62,47 @@ impl<N: Net> Worker<N> {
     /// The schema is not valid; the table exists with another schema, or was made by another number of servers; rows of
     /// it are gone; or a peer is lost for good.
     pub fn open_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
-        // Each shard has a sketch for the count of an admission. Fewer shards would count less exactly.
-        let counts = matches!(schema.admission, Admission::Count { .. });
-        match schema.shards {
-            SHARDS_DEFAULT if !counts => open_table_with(self, schema, ShardCount::AsServed),
-            _ => self.open_table_exactly(schema),
+        open_table_with(self, schema, shard_count(schema))
+    }
+
+    /// Says that rows of a table of this name may die. The worker tells it to the servers when it opens the table, and
+    /// after each link that it makes again. If workers say different things, the last word counts, until the server
+    /// ends.
+    ///
+    /// A push of changes of state should name the pull from which they were computed
+    /// ([`begin_push`](Self::begin_push)). Otherwise changes of all keys that have ever died are refused.
+    ///
+    /// ```
+    /// use gannet_core::{Capacity, Eviction, Schema, Write};
+    /// use gannet_optim::{Add, Rule};
+    /// # use gannet_server::{Server, ServerConfig};
+    /// # use gannet_worker::{Worker, WorkerConfig};
+    /// # use gannet_transport::multi::Transports;
+    /// # let server = Server::start(Transports::new(), ServerConfig::new("127.0.0.1:0"))?;
+    /// # let config = WorkerConfig::builder([server.addr()]).incarnation(1).build();
+    /// # let mut worker = Worker::connect(Transports::new(), config)?;
+    ///
+    /// let full = Eviction { capacity: Some(Capacity::Rows(1000)), ..Eviction::default() };
+    /// worker.evict_rows("clicks", full)?;
+    /// let table = worker.open_table(&Schema::scalar("clicks", Rule::Add(Add)))?;
+    /// let keys: Vec<u64> = (0..5000).collect();
+    /// worker.push(table, &keys, Write::Gradient, &[1.0; 5000])?;
+    /// // The server evicts between requests. Each shard has its share of the rows.
+    /// while worker.status(table)?.stats.rows > 1064 {}
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The settings make no sense, or the table is open already.
+    pub fn evict_rows(&mut self, table: &str, eviction: Eviction) -> Result<(), WorkerError> {
+        eviction.check().map_err(|error| WorkerError::Call(error.to_string()))?;
+        let table = self.links.config.run.as_ref().map_or_else(|| table.to_owned(), |run| run.table(table));
+        if self.tables.iter().any(|known| known.schema.name == table) {
+            let text = format!("table {table:?} is open: say before that its rows may die");
+            return Err(WorkerError::Call(text));
         }
+        self.evictions.push((table, eviction));
+        Ok(())
     }
 
     /// [`open_table`](Self::open_table), for a table that has as many shards as the schema says, whichever number that
@@ -259,6 +294,15 @@ impl<N: Net> Worker<N> {
     }
 }
 
+/// A table that admits keys by count has all shards: each has a sketch, and fewer would count less exactly.
+fn shard_count(schema: &Schema) -> ShardCount {
+    match schema.admission {
+        Admission::Count { .. } => ShardCount::AsGiven,
+        _ if schema.shards == SHARDS_DEFAULT => ShardCount::AsServed,
+        _ => ShardCount::AsGiven,
+    }
+}
+
 fn open_table_with<N: Net>(
     worker: &mut Worker<N>,
     schema: &Schema,
@@ -285,14 +329,15 @@ fn open_table_with<N: Net>(
     if let Some(known) = worker.tables.iter().position(|table| is_it(&table.schema)) {
         return Ok(TableId(known));
     }
-    let (schema, opened, answers) = open_at_servers(worker, schema, shards)?;
+    let eviction = worker.evictions.iter().rfind(|(name, _)| *name == schema.name).map(|(_, of)| *of);
+    let (schema, opened, answers) = open_at_servers(worker, schema, shards, eviction.as_ref())?;
     let mut owners = vec![u32::MAX; schema.shards as usize];
     for (number, answer) in answers {
         let peer = &mut worker.links.peers[number];
         opened.shards(peer.thread()).iter().for_each(|shard| owners[shard as usize] = number as u32);
         peer.session.tables.push(answer.table);
     }
-    worker.tables.push(WorkerTable::new(schema, opened, owners));
+    worker.tables.push(WorkerTable::new(schema, opened, owners, eviction));
     for number in 0..worker.links.peers.len() {
         request_read_path(&mut worker.links, &worker.tables, number)?;
     }

@@ -211,7 +211,7 @@ fn opening_step<N: Net>(
     let Some(next) = next else { return join_next(links, tables, number, opening, 0) };
     let table = &tables[next];
     let request = table.opened.request(&table.schema, server);
-    opening.ask(OpeningStep::Table(next), OpenTableFrame {}, &request)?;
+    opening.ask(OpeningStep::Table(next), OpenTableFrame::evicting(table.eviction.as_ref()), &request)?;
     Ok(false)
 }
 

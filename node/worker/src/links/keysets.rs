@@ -31,6 +31,13 @@ pub(crate) struct RowNames {
     pub(crate) slots: Vec<Vec<u32>>,
     /// Which rows a keyset covers, if only some.
     pub(crate) some: Vec<Option<KeysetRows>>,
+    /// When the rows of each part were read. Empty: no pull has said it.
+    pub(crate) read_at: Vec<[u64; 2]>,
+}
+
+/// The lowest of these versions, of no incarnation: rows of one of these reads are not older.
+pub(crate) fn oldest(read_at: &[[u64; 2]]) -> [u64; 2] {
+    [read_at.iter().map(|&[version, _]| version).min().unwrap_or(0), 0]
 }
 
 impl KeptPulls {
@@ -43,7 +50,7 @@ impl KeptPulls {
         parts: Vec<PullPart>,
     ) {
         let found = |part: &PullPart| part.near.as_ref().is_some_and(|near| !near.slots.is_empty());
-        if !parts.iter().any(|part| part.keep != 0 || found(part)) {
+        if !parts.iter().any(|part| part.keep != 0 || part.read_at[0] != 0 || found(part)) {
             return;
         }
         if self.0.len() == KEPT_PULLS_MAX
@@ -74,6 +81,7 @@ impl KeptPulls {
             let valid = same && part.kept == peer.session.epoch && peer.link.is_some();
             if valid { pair_of_words(peer.session.number, part.keep) } else { 0 }
         };
+        let read_at = keysets.read_at(laid, same);
         let names: Vec<u64> = match same {
             true => laid.chunks().iter().zip(&keysets.parts).map(name).collect(),
             false => vec![0; laid.chunks().len()],
@@ -93,11 +101,22 @@ impl KeptPulls {
             true => keysets.parts.iter_mut().map(found).collect(),
             false => Vec::new(),
         };
-        RowNames { keysets: names, slots, some }
+        RowNames { keysets: names, slots, some, read_at }
     }
 }
 
 impl KeptKeysets {
+    /// When the rows of each part of a push were read. If its parts are others than those of the pull, all count as
+    /// read when the first were.
+    fn read_at(&self, laid: &Relayout, same: bool) -> Vec<[u64; 2]> {
+        let parts = self.laid.chunks().iter().zip(&self.parts);
+        let all: Vec<[u64; 2]> = match same {
+            true => parts.map(|(_, part)| part.read_at).collect(),
+            false => parts.filter(|(chunk, _)| chunk.len > 0).map(|(_, part)| part.read_at).collect(),
+        };
+        if same { all } else { vec![oldest(&all); laid.chunks().len()] }
+    }
+
     fn forget<S: Stream>(&self, peers: &mut [Peer<S>]) {
         for (chunk, part) in self.laid.chunks().iter().zip(&self.parts) {
             peers[chunk.peer as usize].keysets.release(part.keep);

@@ -21,6 +21,7 @@
 
 use crate::error::WorkerError;
 use crate::links::attempts::back_off;
+use crate::links::keysets::oldest;
 use crate::links::opening::Opening;
 use crate::links::peer::Peer;
 use crate::links::state::Links;
@@ -196,6 +197,7 @@ fn reassign_flight<N: Net>(
             let new = push.laid.cut_anew(&numbers, &table.schema, &table.owners);
             let parts = new.end as usize;
             push.keysets.resize(parts, 0);
+            push.since.resize(if push.since.is_empty() { 0 } else { parts }, oldest(&push.since));
             if !push.slots.is_empty() {
                 numbers.iter().for_each(|&number| push.slots[number as usize] = Vec::new());
                 push.slots.resize(parts, Vec::new());

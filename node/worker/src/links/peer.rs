@@ -140,6 +140,7 @@ impl<S: Stream> Peer<S> {
                 let context = ReplyContext {
                     name: &self.name,
                     session_epoch: self.session.epoch,
+                    incarnation: self.session.incarnation,
                     clocks: &mut steps.clocks,
                     near: &mut self.near,
                 };

@@ -7,6 +7,7 @@ use crate::reads::one_sided::OneSidedReads;
 use crate::requests::ids::Request;
 use crate::requests::in_flight::{InFlight, LinkAnswer, PullInFlight, RequestWork};
 use crate::requests::request_queue::RequestQueue;
+use gannet_core::Applied;
 use gannet_transport::Frame;
 use gannet_wire::frames::answer_to;
 use gannet_wire::frames::bulk::{AckFrame, RowsFrame};
@@ -34,6 +35,8 @@ pub(crate) enum ReplyResult {
 pub(crate) struct ReplyContext<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) session_epoch: u64,
+    /// That of the server.
+    pub(crate) incarnation: u64,
     pub(crate) clocks: &'a mut Vec<(u64, u64)>,
     pub(crate) near: &'a mut OneSidedReads,
 }
@@ -103,7 +106,8 @@ pub(crate) fn reply(
             counters.late_rows.add(u64::from(late));
             push.late |= late > 0;
             let dropped = (push.laid.table(), applied.not_finite);
-            if late > 0 || applied.duplicate > 0 || applied.not_finite > 0 || applied.not_admitted > 0 {
+            let Applied { duplicate, not_finite, not_admitted, refused, .. } = applied;
+            if late > 0 || duplicate > 0 || not_finite > 0 || not_admitted > 0 || refused > 0 {
                 push.doubt(request.chunk as usize);
             }
             flights.count_not_finite(dropped.0, dropped.1);
@@ -181,6 +185,12 @@ fn take_rows(
     let part = &mut pull.parts[chunk];
     let kept = part.keep != 0 && rows.kept == part.keep;
     part.kept = if kept { context.session_epoch } else { 0 };
+    if pull.versioned {
+        if !rows.versioned {
+            return Err(context.nonsense("rows without their version".into()));
+        }
+        pull.parts[chunk].read_at = [rows.version, context.incarnation];
+    }
     if let Some((keys, slots)) = pull.found(chunk) {
         context.near.learn(pull.laid.table(), keys, slots);
     }

@@ -38,6 +38,8 @@ pub(crate) struct PullPart {
     pub(crate) lowest: Option<u64>,
     /// The owner answered all its rows as f16.
     pub(crate) f16: bool,
+    /// Of which version the rows are, and which incarnation of the server has said so. 0: nobody did.
+    pub(crate) read_at: [u64; 2],
 }
 
 /// What was read of a part without a request, and what must be requested.
@@ -76,6 +78,8 @@ pub(crate) struct PullInFlight {
     pub(crate) parts: Vec<PullPart>,
     /// The step that it is for.
     pub(crate) clock: Option<u64>,
+    /// The answers say the version of their rows: a push of changes will name it.
+    pub(crate) versioned: bool,
 }
 
 impl PullInFlight {
@@ -188,6 +192,9 @@ pub(crate) struct PushInFlight {
     pub(crate) some: Vec<Option<KeysetRows>>,
     /// The cache, which must forget rows that the push did not change as expected.
     pub(crate) cache: Option<Arc<RowCache>>,
+    /// For each part, of which version the rows are from which its changes were computed, and which incarnation of the
+    /// server has said so. Empty: rows of the table do not die.
+    pub(crate) since: Vec<[u64; 2]>,
 }
 
 impl PushInFlight {
@@ -208,8 +215,8 @@ impl PushInFlight {
             true => PushValues::F16(&cast_slice(&self.values[..])[range]),
             false => PushValues::F32(&self.values[range]),
         };
-        let payload =
-            PushPayload { name: self.name.as_ref().map(|(_, name)| name), values, ..PushPayload::default() };
+        let (name, since) = (self.name.as_ref().map(|(_, name)| name), self.since.get(chunk));
+        let payload = PushPayload { name, since, values, ..PushPayload::default() };
         match (self.keysets[chunk], self.some(chunk)) {
             (0, _) => {
                 PushPayload { keys: &self.laid.keys()[part.floats(1)], slots: self.slots(chunk), ..payload }
@@ -418,7 +425,10 @@ impl InFlight {
                 let misses = pull.parts[chunk].near.as_ref().and_then(|near| near.misses.as_ref());
                 let (newer, plain) = (misses.is_some(), keys as usize * 8);
                 let bytes = misses.map_or(plain, |misses| misses.cached.bytes());
-                (PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16 }.encode(id), bytes)
+                let versioned = pull.versioned;
+                let frame =
+                    PullFrame { table, keys, read, keep, segments, slots, newer, clock, f16, versioned };
+                (frame.encode(id), bytes)
             }
             RequestWork::Push(push) => {
                 let payload = push.payload(chunk);
@@ -434,6 +444,7 @@ impl InFlight {
                     named: payload.name.is_some(),
                     some: push.some(chunk).is_some(),
                     f16: push.f16,
+                    since: payload.since.is_some(),
                 };
                 (frame.encode(id), payload.bytes())
             }

@@ -4,7 +4,7 @@ use crate::cache::caching::Caching;
 use crate::tables::clock::TableClock;
 use crate::tables::opened_as::OpenedAs;
 use crate::tables::rounding_errors::RoundingErrors;
-use gannet_core::{Read, Schema, ShardSet};
+use gannet_core::{Eviction, Read, Schema, ShardSet};
 use std::ops::{Deref, DerefMut};
 
 /// A table as this worker knows it.
@@ -23,14 +23,22 @@ pub(crate) struct WorkerTable {
     pub(crate) cache: Option<Caching>,
     /// Weights and gradients travel as f16, and this is what the rounding of gradients has left out so far.
     pub(crate) rounding: Option<RoundingErrors>,
+    /// Which rows may die, as this worker tells the servers.
+    pub(crate) eviction: Option<Eviction>,
 }
 
 impl WorkerTable {
     /// A table that has just been opened, with the link to the owner of each shard.
-    pub(crate) fn new(schema: Schema, opened: OpenedAs, owners: Vec<u32>) -> WorkerTable {
+    pub(crate) fn new(
+        schema: Schema,
+        opened: OpenedAs,
+        owners: Vec<u32>,
+        eviction: Option<Eviction>,
+    ) -> WorkerTable {
         let one_owner = owners.iter().all(|owner| *owner == owners[0]);
         let (group, cache, rounding) = (None, None, None);
-        WorkerTable { schema, opened, owners, one_owner, last_seq: 0, group, cache, rounding }
+        let last_seq = 0;
+        WorkerTable { schema, opened, owners, one_owner, last_seq, group, cache, rounding, eviction }
     }
 
     /// This worker has dropped the table: no table has an empty name.

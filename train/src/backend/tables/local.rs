@@ -6,7 +6,7 @@ use crate::backend::error::BackendError;
 use crate::backend::trained_rows::TrainedRows;
 use crate::backend::{Backend, PulledRows};
 use crate::batch::{BatchKeys, InSplit};
-use gannet_core::{Read, Schema, Stats, Store, Write, hash, shard_of};
+use gannet_core::{Eviction, Read, Schema, Stats, Store, Write, hash, shard_of};
 use gannet_wire::RunId;
 use std::collections::VecDeque;
 
@@ -18,6 +18,8 @@ pub struct LocalTables {
     /// The least incarnation of the pusher.
     least: u64,
     tables: Vec<Local>,
+    /// The table whose rows may die, by name.
+    evicts: Option<(String, Eviction)>,
     /// The tables of the pulls in flight, each with the order of its keys.
     begun: VecDeque<(TableIndex, ShardOrder)>,
     spare: Vec<ShardOrder>,
@@ -92,6 +94,7 @@ impl LocalTables {
             pusher,
             least: 1,
             tables: Vec::new(),
+            evicts: None,
             begun: VecDeque::new(),
             spare: Vec::new(),
         }
@@ -102,6 +105,11 @@ impl LocalTables {
     /// decides how its steps are rounded.
     pub fn with_incarnation(self, least: u64) -> LocalTables {
         LocalTables { least, ..self }
+    }
+
+    /// Rows of the table of this name die as these settings say, if it is opened from now on.
+    pub fn evicting(self, table: &str, eviction: Eviction) -> LocalTables {
+        LocalTables { evicts: Some((table.to_owned(), eviction)), ..self }
     }
 
     /// Writes every image to its medium and marks it as closed cleanly.
@@ -130,7 +138,10 @@ impl Tables for LocalTables {
         if let Some(number) = self.tables.iter().position(|local| local.table.schema() == schema) {
             return Ok(number);
         }
-        let table = Embedded::open_in(self.run.as_ref(), &self.store, schema, (self.pusher, self.least))?;
+        let mut table = Embedded::open_in(self.run.as_ref(), &self.store, schema, (self.pusher, self.least))?;
+        if let Some((_, eviction)) = self.evicts.as_ref().filter(|(name, _)| *name == schema.name) {
+            table.evict(*eviction)?;
+        }
         self.tables.push(Local { table, pulled: None, rows: PulledRows::default() });
         Ok(self.tables.len() - 1)
     }
@@ -197,5 +208,9 @@ impl TrainedRows for LocalTables {
 
     fn not_admitted(&self) -> u64 {
         self.tables.iter().map(|local| local.table.not_admitted()).sum()
+    }
+
+    fn evicted(&self) -> u64 {
+        self.tables.iter().map(|local| local.table.evicted()).sum()
     }
 }

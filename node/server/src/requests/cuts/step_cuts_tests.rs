@@ -187,6 +187,7 @@ impl Member {
             named: name.is_some(),
             some: false,
             f16: false,
+            since: false,
         };
         let values = vec![1.0; keys.len()];
         let values = PushValues::F32(&values);

@@ -167,6 +167,7 @@ impl Client {
             named: false,
             some: false,
             f16: false,
+            since: false,
         };
         let values = vec![1.0; keys.len()];
         let payload = PushPayload { keys, values: PushValues::F32(&values), ..PushPayload::default() };

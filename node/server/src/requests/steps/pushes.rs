@@ -8,7 +8,7 @@ use crate::steps::group::Group;
 use crate::steps::step::{IncomingPush, StepAdmission};
 use crate::steps::step_sums::KeepOutcome;
 use crate::tables::table::ServerTable;
-use gannet_core::{NO_CLOCK, PushName};
+use gannet_core::{Applied, NO_CLOCK, PushName, ReadAt, is_refused};
 use gannet_wire::refusal::Refusal;
 
 pub(crate) fn numbered(tables: &mut ServerTables, number: u32) -> Result<&mut ServerTable, RequestFailure> {
@@ -54,11 +54,20 @@ pub(crate) fn store_push(
     tables: &mut ServerTables,
     number: u32,
     push: &IncomingPush<'_>,
+    since: Option<ReadAt>,
     pusher: &Pusher,
 ) -> Result<BulkReply, RequestFailure> {
+    let table = numbered(tables, number)?;
+    table.check_push(push.write, push.keys)?;
+    // No row dies while a step has pushes, so what holds now holds when the step is applied.
+    let marked = table
+        .shards
+        .as_ref()
+        .zip(since)
+        .and_then(|(shards, since)| shards.refuse_changes(since, push.keys, push.values));
+    let push = &IncomingPush { values: marked.as_deref().unwrap_or(push.values), ..*push };
     let &IncomingPush { write, keys, values, name, ends, .. } = push;
     let floats = values.len() / keys.len().max(1);
-    numbered(tables, number)?.check_push(write, keys)?;
     let (group, rank) = joins::member(tables, number, pusher)?;
     // Where a step does not wait for all workers, a shard may drop a push that another shard has. Nobody sends it
     // again, so a cut must not wait for it.
@@ -69,21 +78,27 @@ pub(crate) fn store_push(
     let rows = keys.len() as u32;
     if step < sums.at() {
         note_missed(tables, number, rank, step, push);
-        return Ok(BulkReply::Later { table: number, step, rows, not_finite: 0 });
+        return Ok(BulkReply::Later { table: number, step, rows, dropped: Applied::default() });
     }
     let sound = |row: &[f32]| row.iter().all(|value| value.is_finite());
-    let bad = values.chunks_exact(floats.max(1)).filter(|row| !sound(row)).count();
-    let admission = if bad == 0 {
+    let (mut dropped, all) = (Applied::default(), values.chunks_exact(floats.max(1)));
+    for row in all.filter(|row| !sound(row)) {
+        *(if is_refused(row) { &mut dropped.refused } else { &mut dropped.not_finite }) += 1;
+    }
+    let admission = if dropped == Applied::default() {
         sums.store(rank, step, push)
     } else {
-        // One worker's NaN must not spoil the others' sum.
+        // One worker's NaN must not spoil the others' sum, and a change of a row that has died holds for no other row.
         let good = || keys.iter().zip(values.chunks_exact(floats)).filter(|(_, row)| sound(row));
         let keys: Vec<u64> = good().map(|(&key, _)| key).collect();
         let values: Vec<f32> = good().flat_map(|(_, row)| row.iter().copied()).collect();
         sums.store(rank, step, &IncomingPush { write, keys: &keys, values: &values, name, total, ends })
     };
     match admission {
-        StepAdmission::Kept => Ok(BulkReply::Later { table: number, step, rows, not_finite: bad as u32 }),
+        StepAdmission::Kept => {
+            numbered(tables, number)?.counters.pushed.refused.add(u64::from(dropped.refused));
+            Ok(BulkReply::Later { table: number, step, rows, dropped })
+        }
         StepAdmission::Later => {
             tables.waits.memory_short = true;
             Err(RequestFailure::Parked(number))

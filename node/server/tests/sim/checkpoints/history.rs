@@ -168,7 +168,7 @@ pub fn apply(shards: &mut Shards, (pusher, incarnation): (u64, u64), push: &Push
     let keys: Vec<u64> = order.iter().map(|&at| push.keys[at]).collect();
     let values: Vec<f32> = order.iter().flat_map(|&at| &push.values[at * each..][..each]).copied().collect();
     let name = PushName { pusher, incarnation, seq: push.seq, row: 0 };
-    let options = PushOptions { clock: push.seq, total: keys.len() as u64 };
+    let options = PushOptions { clock: push.seq, total: keys.len() as u64, ..PushOptions::default() };
     shards.push_at(&name, options, push.write, &keys, None, &values).unwrap();
 }
 

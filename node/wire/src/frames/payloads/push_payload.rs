@@ -1,8 +1,9 @@
 //! The payload of a push. Workers write it, servers read it, and tests of both use the same code.
 //!
 //! ```text
-//! | name | bits | keys | slots | values |
+//! | name | since | bits | keys | slots | values |
 //! name:    pusher, incarnation, clock of the data (u64 each), if the push is named by its data
+//! since:   version and server's incarnation (u64 each) of the rows from which the changes were computed, if it says so
 //! bits:    a bit a row, in u64: the keyset has this row; if the keyset has some of the rows
 //! keys:    u64 each: of all rows, or of those that are not in the keyset
 //! slots:   u32 each, padded to 8 bytes: hints where the rows are
@@ -20,6 +21,8 @@ use gannet_core::{NO_SLOT, hash, shard_of};
 pub struct PushPayload<'a> {
     /// Pusher, incarnation and clock of the data.
     pub name: Option<&'a [u64; 3]>,
+    /// The version of the rows from which the changes were computed, and the incarnation of the server that said it.
+    pub since: Option<&'a [u64; 2]>,
     pub bits: &'a [u64],
     pub keys: &'a [u64],
     pub slots: &'a [u32],
@@ -66,7 +69,7 @@ impl<'a> PushPayload<'a> {
     /// Its bytes, without the padding at the end.
     #[inline]
     pub fn bytes(&self) -> usize {
-        let name = self.name.map_or(0, size_of_val);
+        let name = self.name.map_or(0, size_of_val) + self.since.map_or(0, size_of_val);
         let keys = size_of_val(self.bits) + size_of_val(self.keys);
         name + keys + size_of_val(self.slots).next_multiple_of(8) + self.values.bytes().len()
     }
@@ -76,6 +79,9 @@ impl<'a> PushPayload<'a> {
     pub fn for_each_part(&self, mut part: impl FnMut(&'a [u8])) {
         if let Some(name) = self.name {
             part(cast_slice(name));
+        }
+        if let Some(since) = self.since {
+            part(cast_slice(since));
         }
         part(cast_slice(self.bits));
         part(cast_slice(self.keys));
@@ -97,6 +103,7 @@ impl<'a> PushPayload<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct PushLayout {
     name: usize,
+    since: usize,
     bits: usize,
     keys: usize,
     slots: usize,
@@ -117,8 +124,9 @@ impl PushLayout {
     pub fn new(frame: &PushFrame, payload: &[u8], floats: usize) -> PushLayout {
         let rows = frame.keys as usize;
         let name = if frame.named { size_of::<[u64; 3]>() } else { 0 };
-        let bits = if frame.some { bit_words(rows) * 8 } else { 0 };
-        let in_keyset = match (frame.keyset, payload.get(name..name + bits)) {
+        let since = if frame.since { size_of::<[u64; 2]>() } else { 0 };
+        let (bits, from) = (if frame.some { bit_words(rows) * 8 } else { 0 }, name + since);
+        let in_keyset = match (frame.keyset, payload.get(from..from + bits)) {
             (0, _) => 0,
             (_, Some(bits)) if frame.some => ones(cast_slice(bits), rows),
             _ => rows,
@@ -126,6 +134,7 @@ impl PushLayout {
         let slots = if frame.slots { (rows * 4).next_multiple_of(8) } else { 0 };
         PushLayout {
             name,
+            since,
             bits,
             keys: (rows - in_keyset) * 8,
             slots,
@@ -140,7 +149,7 @@ impl PushLayout {
     /// Bytes of the payload, without the padding at the end.
     #[inline]
     pub fn bytes(&self) -> usize {
-        self.name + self.bits + self.keys + self.slots + self.values
+        self.name + self.since + self.bits + self.keys + self.slots + self.values
     }
 
     /// Bytes of the values as f32.
@@ -156,12 +165,14 @@ impl PushLayout {
     #[inline]
     pub fn split<'a>(&self, payload: &'a [u8]) -> PushPayload<'a> {
         let (name, rest) = payload[..self.bytes()].split_at(self.name);
+        let (since, rest) = rest.split_at(self.since);
         let (bits, rest) = rest.split_at(self.bits);
         let (keys, rest) = rest.split_at(self.keys);
         let (slots, values) = rest.split_at(self.slots);
         let slots: &[u32] = cast_slice(slots);
         PushPayload {
             name: cast_slice(name).first_chunk(),
+            since: cast_slice(since).first_chunk(),
             bits: cast_slice(bits),
             keys: cast_slice(keys),
             slots: &slots[..self.rows.min(slots.len())],
@@ -270,13 +281,13 @@ mod tests {
 
     /// The payload as docs/wire.md describes it, word by word.
     fn model(
-        name: Option<[u64; 3]>,
+        (name, since): (Option<[u64; 3]>, Option<[u64; 2]>),
         carries: Carries,
         rows: &[(u64, bool, u32)],
         values: PushValues<'_>,
     ) -> Vec<u8> {
         let mut out = Vec::new();
-        name.iter().flatten().for_each(|word| out.extend(word.to_le_bytes()));
+        name.iter().flatten().chain(since.iter().flatten()).for_each(|word| out.extend(word.to_le_bytes()));
         if carries == Carries::SomeInKeyset {
             for rows in rows.chunks(64) {
                 let word = rows.iter().rev().fold(0u64, |word, (_, kept, _)| word << 1 | u64::from(*kept));
@@ -307,6 +318,7 @@ mod tests {
         fn a_payload_is_as_the_model_writes_it_and_reads_back(
             rows in prop::collection::vec((any::<u64>(), any::<bool>(), any::<u32>()), 0..200),
             name in prop::option::of(prop::array::uniform3(any::<u64>())),
+            since in prop::option::of(prop::array::uniform2(any::<u64>())),
             carries in carries(),
             floats in 1usize..5,
             f16 in any::<bool>(),
@@ -314,12 +326,15 @@ mod tests {
             let wide: Vec<f32> = (0..rows.len() * floats).map(|i| i as f32 - 3.5).collect();
             let mut narrow = vec![0; wide.len()];
             f16::narrow(&wide, &mut narrow);
+            let since = since.filter(|_| !f16);
             let values = if f16 { PushValues::F16(&narrow) } else { PushValues::F32(&wide) };
             let keys: Vec<u64> = rows.iter().map(|row| row.0).collect();
             let slots: Vec<u32> = rows.iter().map(|row| row.2).collect();
             let places: Vec<u32> = (0u32..).zip(&rows).filter(|(_, row)| row.1).map(|(at, _)| at).collect();
             let some = KeysetRows::new(&keys, &places);
-            let mut payload = PushPayload { name: name.as_ref(), values, ..PushPayload::default() };
+            let (name_part, since_part) = (name.as_ref(), since.as_ref());
+            let mut payload =
+                PushPayload { name: name_part, since: since_part, values, ..PushPayload::default() };
             match carries {
                 Carries::Keys => payload.keys = &keys,
                 Carries::KeysAndSlots => (payload.keys, payload.slots) = (&keys, &slots),
@@ -330,7 +345,7 @@ mod tests {
             let frame = PushFrame {
                 table: 1,
                 keys: rows.len() as u32,
-                write: Write::Gradient,
+                write: if since.is_some() { Write::Change } else { Write::Gradient },
                 seq: 1,
                 row: 0,
                 total: 0,
@@ -339,10 +354,11 @@ mod tests {
                 named: name.is_some(),
                 some: carries == Carries::SomeInKeyset,
                 f16,
+                since: since.is_some(),
             };
             let frame = PushFrame::decode(&frame.encode(1)).unwrap();
             let bytes = payload.to_bytes();
-            prop_assert_eq!(&bytes, &model(name, carries, &rows, values));
+            prop_assert_eq!(&bytes, &model((name, since), carries, &rows, values));
             prop_assert_eq!(bytes.len(), payload.bytes());
             // As it is received: padded, and aligned to 8 bytes.
             let mut words = vec![0u64; padded(bytes.len()) / 8];
@@ -371,7 +387,7 @@ mod tests {
 
         #[test]
         fn a_payload_of_any_length_is_split_or_has_another_length(
-            words in prop::collection::vec(any::<u64>(), 0..40), keys in 0u32..90, aux in 0u16..512, keyset in 0u64..2,
+            words in prop::collection::vec(any::<u64>(), 0..40), keys in 0u32..90, aux in 0u16..1024, keyset in 0u64..2,
         ) {
             let head = gannet_transport::Head::new(7, aux, 0, [u64::from(keys) << 32, 0, 0, keyset]);
             if let Ok(frame) = PushFrame::decode(&head) {

@@ -1,0 +1,132 @@
+//! Rows die while workers compute changes of them, links break, and servers are killed and come back with other
+//! threads.
+//!
+//! A worker pulls the sum of a key and pushes the change that makes it its next target. Only this worker has the key.
+//! So each sum is 0 or a target, unless a change that was computed from a row that died was added to the next row.
+
+use crate::model;
+use crate::stepping::Seed;
+
+use gannet_core::{Capacity, Eviction, Read, Schema, Store, Write};
+use gannet_optim::{Add, Rule};
+use gannet_sim::{Faults, Sim};
+use gannet_transport::Prng;
+use gannet_worker::{PullId, TableId, Worker, WorkerConfig};
+use model::start;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Above all differences of targets.
+const FIRST_TARGET: f32 = 100_000.0;
+
+fn schema() -> Schema {
+    Schema { shards: 4, ..Schema::scalar("t", Rule::Add(Add)) }
+}
+
+/// A worker that sets the sums of its own keys.
+struct Setter {
+    worker: Worker<Sim>,
+    table: TableId,
+    index: u64,
+    held: Option<(PullId, Arc<gannet_wire::ShardedKeys>, Vec<f32>)>,
+    pushes: u64,
+    /// The keys that it has set.
+    set: HashSet<u64>,
+    /// Sums that were 0 though the key had been set before.
+    died: u64,
+}
+
+impl Setter {
+    fn new(sim: &Sim, addr: &str, index: u64, eviction: Eviction) -> Setter {
+        let mut worker =
+            Worker::connect(sim.clone(), WorkerConfig::new([addr.to_owned()], index, 1)).unwrap();
+        worker.evict_rows("t", eviction).unwrap();
+        let table = worker.open_table(&schema()).unwrap();
+        Setter { worker, table, index, held: None, pushes: 0, set: HashSet::new(), died: 0 }
+    }
+
+    fn pull(&mut self, prng: &mut Prng, context: &str) {
+        let mut keys: Vec<u64> = (0..80).map(|_| self.index * 1000 + prng.below(150)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let cut = Arc::new(self.worker.cut(self.table, &keys));
+        let pull = self.worker.begin_pull(self.table, cut.clone(), Read::State, Vec::new(), true).unwrap();
+        let pulled = self.worker.finish_pull(pull).unwrap();
+        for (key, sum) in cut.keys().iter().zip(&pulled.values) {
+            let target = sum - FIRST_TARGET;
+            let is_target = target.fract() == 0.0 && (1.0..=self.pushes as f32).contains(&target);
+            assert!(*sum == 0.0 || is_target, "{context}: key {key} has {sum} after {} pushes", self.pushes);
+            self.died += u64::from(*sum == 0.0 && self.set.contains(key));
+        }
+        self.held = Some((pull, cut, pulled.values));
+    }
+
+    fn push(&mut self) {
+        let Some((pull, cut, mut sums)) = self.held.take() else { return };
+        self.pushes += 1;
+        self.set.extend(cut.keys());
+        let target = FIRST_TARGET + self.pushes as f32;
+        sums.iter_mut().for_each(|sum| *sum = target - *sum);
+        let seq = self.worker.next_seq(self.table);
+        self.worker.begin_push(self.table, cut, Write::Change, sums, Some(pull), seq).unwrap();
+    }
+}
+
+/// Pushes keys that come once, so that the table is full.
+fn make_rows(other: &mut Setter, prng: &mut Prng) {
+    let first = 1 << 40 | prng.below(1 << 30) << 8;
+    let keys: Vec<u64> = (first..first + 20).collect();
+    other.worker.push(other.table, &keys, Write::Gradient, &[1.0; 20]).unwrap();
+}
+
+#[test]
+fn no_change_reaches_the_row_after_the_one_that_died() {
+    let (mut refused, mut died, mut lost) = (0, 0, 0);
+    for seed in 0..12 {
+        let _seed = Seed::begin(seed);
+        let faults = Faults {
+            reset_per_million: [0, 20_000][seed as usize % 2],
+            piece_bytes_max: [0, 100, 5_000][seed as usize % 3],
+            window_bytes: 50_000,
+            ..Faults::none()
+        };
+        let (sim, mut prng) = (Sim::new(seed, faults), Prng::new(seed));
+        let folder = crate::folder_in_memory();
+        let store = Store::open_dir(folder.path()).unwrap();
+        let (mut actor, addr) = start(&sim, "sim:0", &store, 2);
+        let after = (seed % 4 == 3).then_some(Duration::from_millis(20));
+        let eviction = Eviction { capacity: Some(Capacity::Rows(160)), after, ..Eviction::default() };
+        let mut all: Vec<Setter> = (0..3).map(|index| Setter::new(&sim, &addr, index, eviction)).collect();
+        for round in 0..60 {
+            let who = prng.below(2) as usize;
+            match prng.below(4) {
+                0 | 1 if all[who].held.is_none() => {
+                    all[who].pull(&mut prng, &format!("seed {seed}, {round}"))
+                }
+                0 | 1 => all[who].push(),
+                2 => make_rows(&mut all[2], &mut prng),
+                _ => sim.run(Duration::from_micros(prng.below(3_000))),
+            }
+            if round % 20 == 19 && seed % 3 > 0 {
+                // As after kill -9: the images stay as they are, and connections break.
+                sim.remove_actor(actor);
+                sim.reset_all(&addr);
+                let threads = if seed % 3 == 1 { 2 } else { 1 + prng.below(4) as usize };
+                actor = start(&sim, &addr, &store, threads).0;
+            }
+        }
+        for setter in &mut all {
+            setter.push();
+            setter.worker.drain().unwrap();
+            setter.pull(&mut prng, &format!("seed {seed}, at the end"));
+            let counters = setter.worker.counters();
+            (refused, lost) = (refused + counters.refused, lost + counters.links_lost);
+            died += setter.died;
+        }
+        let Setter { worker, table, .. } = &mut all[0];
+        let rows = worker.status(*table).unwrap().stats.rows;
+        assert!(rows <= 160 + 100, "seed {seed}: {rows} rows");
+    }
+    assert!(refused > 300 && died > 1_000 && lost > 20, "{refused} refused, {died} died, {lost} links lost");
+}
