@@ -112,7 +112,7 @@ fn every_death_can_be_the_last_step() {
         let gone = check(&mut table, PARTS, &context);
         assert!(table.stats().rows <= CAPACITY && gone.len() > 60, "{context}: {} are gone", gone.len());
         // The delta above the empty table names all of the dead.
-        let cuts = table.mark_cut(&empty);
+        let cuts = table.mark_cut(gannet_core::CutReader::Checkpoint, &empty);
         assert_eq!(cuts[0].deletions, gone.into_iter().collect::<Vec<_>>(), "{context}");
         if finished {
             break;

@@ -1,8 +1,9 @@
 //! Rows that die, in slices between requests.
 
 use crate::limits::CUT_SAVED_BYTES_MAX;
+use crate::requests::cuts::slices::saved_bytes;
 use crate::server_tables::ServerTables;
-use gannet_core::Shards;
+use gannet_core::CutReader;
 use std::time::Duration;
 
 /// Evicts some rows of each table in which rows may die. Returns whether there is more to do at once.
@@ -17,8 +18,7 @@ pub(crate) fn evict_rows(tables: &mut ServerTables, now: Duration) -> bool {
     if is_silent || tables.backups.replication.as_mut().is_some_and(|replication| replication.is_full()) {
         return false;
     }
-    let saved: usize = tables.all.iter().filter_map(|t| t.shards.as_ref()).map(Shards::saved_bytes).sum();
-    if saved > CUT_SAVED_BYTES_MAX / 2 {
+    if saved_bytes(&tables.all, CutReader::Checkpoint) > CUT_SAVED_BYTES_MAX / 2 {
         return false;
     }
     let mut more = false;
