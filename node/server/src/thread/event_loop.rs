@@ -11,7 +11,6 @@ use crate::places::incarnations::Incarnations;
 use crate::places::states::{NamedState, SavedStates, StateHolders, snapshot};
 use crate::replication::replicator::ReplicatorWaker;
 use crate::requests::cuts::absent::forget_clients;
-use crate::requests::cuts::follower::end_slow_followers;
 use crate::requests::cuts::holding::{cut_expires, end_cut_of, expire_cut};
 use crate::requests::cuts::slices::write_cut;
 use crate::requests::evictions::evict_rows;
@@ -164,11 +163,8 @@ impl<N: Net> ShardThread<N> {
     /// One round: reads events, takes over new sessions, gives each ready session its turn, and checks time limits.
     /// Sleeps at most `sleep` if there is no work. Returns `true` if more work is ready.
     pub(crate) fn run_once(&mut self, sleep: Duration) -> Result<bool, ServerError> {
-        self.take_mirrored();
+        self.follow_and_feed();
         let writing = write_cut(&mut self.tables, || self.net.now());
-        if !self.tables.checkpoints.cuts.released.is_empty() {
-            end_slow_followers(&mut self.tables, self.net.now());
-        }
         self.follow_membership()?;
         // Sessions whose replies have waited for backups may be ready then.
         let replicating = self.replicate();

@@ -2,7 +2,7 @@
 
 pub(crate) mod closing;
 pub(crate) mod event_loop;
-pub(crate) mod mirroring;
+pub(crate) mod followers;
 pub(crate) mod replication;
 pub(crate) mod settings;
 pub(crate) mod thread_gauges;

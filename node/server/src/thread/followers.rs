@@ -1,6 +1,8 @@
-//! How the thread of a server that mirrors takes cuts over: each one within a turn, so that nobody reads a part of it.
+//! What a thread does for followers in each round: it ends the cuts of slow ones. If its server mirrors others, it
+//! takes cuts over, each one within a round, so that nobody reads a part of it.
 
 use crate::peers::outcome::RequestFailure;
+use crate::requests::cuts::follower::end_slow_followers;
 use crate::requests::tables::drop_table;
 use crate::server_tables::ServerTables;
 use crate::tables::identities::IdentityClaim;
@@ -16,8 +18,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const PAGE: usize = 4096;
 
 impl<N: Net> ShardThread<N> {
-    /// Takes over the cuts that have come.
-    pub(crate) fn take_mirrored(&mut self) {
+    /// Takes over the cuts that have come, and ends those that are read too slowly.
+    pub(crate) fn follow_and_feed(&mut self) {
+        if !self.tables.checkpoints.cuts.released.is_empty() {
+            end_slow_followers(&mut self.tables, self.net.now());
+        }
         let Some(mirror) = self.tables.mirror.clone() else { return };
         while let Some(MirrorChange { cut, age, done }) = mirror.take() {
             let now = self.net.now();
