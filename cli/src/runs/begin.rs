@@ -61,10 +61,14 @@ const FIELDS_LINE: &str = "fields ";
 /// The line before the notes about the model of a run: how many lines they have.
 const MODEL_LINE: &str = "model ";
 
+/// Bytes of the notes about a model. Those of data with more columns are left out, and nobody can follow the run.
+const MODEL_BYTES_MAX: usize = 64 << 10;
+
 /// The notes of a run: those about its model, and those about its data.
 pub fn notes(data: &Data, model: Vec<(String, String)>) -> String {
     let (of_data, of_model) = (notes_of_data(data), RunNotes(model).lines());
     match of_model.lines().count() {
+        _ if of_model.len() > MODEL_BYTES_MAX => of_data,
         0 => of_data,
         lines => format!("{MODEL_LINE}{lines}\n{of_model}{of_data}"),
     }

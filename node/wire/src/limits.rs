@@ -78,8 +78,8 @@ pub const GROWN_OFFSET_MAX: u64 = 1 << 48;
 pub const PLAN_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a run's name. With a generation and a table's own name it makes up a table's name.
 pub const RUN_NAME_BYTES_MAX: usize = 32;
-/// Bytes of what a worker says of its run; mostly its flags.
-pub const RUN_BYTES_MAX: usize = 64 << 10;
+/// Bytes of what a worker says of its run: mostly its flags, and how it reads its data.
+pub const RUN_BYTES_MAX: usize = 160 << 10;
 /// How long a worker may be silent, until it has said how long (`--worker-timeout`).
 pub const WORKER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest time for which a worker may be silent: `--worker-timeout` has at most a day.

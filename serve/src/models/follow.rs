@@ -155,8 +155,8 @@ impl Following {
         let notes = (self.servers.notes)(notes);
         if notes.note("format").is_none() {
             let text = format!(
-                "run {:?} does not say how its data was read: jobs of lbfgs and lda, data from a pipe, and runs of \
-                 earlier versions do not; serve the model that the training saves (--model), or a checkpoint",
+                "run {:?} does not say how its data was read: jobs of lbfgs and lda, data from a pipe, data with thousands \
+                 of columns, and runs of earlier versions do not; serve the model that the training saves (--model), or a checkpoint",
                 run.name
             );
             return Err(failed(place, text));

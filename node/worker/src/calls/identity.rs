@@ -108,7 +108,7 @@ fn try_to_open<N: Net>(
     let schema = &shards.of(schema, &held, worker.links.wanted().count());
     let TablePlan { uid, places, empty, confirmed } =
         plan_table(schema, &worker.links.config.servers, &held)?;
-    if shards == ShardCount::AsHeld
+    if shards == ShardCount::Held
         && let Some(&server) = empty.first()
     {
         let (table, addr) = (&schema.name, &worker.links.config.servers[server]);

@@ -111,12 +111,12 @@ impl<N: Net> Worker<N> {
     /// # Errors
     /// As [`open_table`](Self::open_table).
     pub fn open_table_exactly(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
-        open_table_with(self, schema, ShardCount::AsGiven)
+        open_table_with(self, schema, ShardCount::Given)
     }
 
     /// Opens a table that all servers hold, such as in data folders from which they were started again. It makes none.
     pub(crate) fn open_held_table(&mut self, schema: &Schema) -> Result<TableId, WorkerError> {
-        open_table_with(self, schema, ShardCount::AsHeld)
+        open_table_with(self, schema, ShardCount::Held)
     }
 
     /// The schema of a table.
@@ -297,9 +297,9 @@ impl<N: Net> Worker<N> {
 /// A table that admits keys by count has all shards: each has a sketch, and fewer would count less exactly.
 fn shard_count(schema: &Schema) -> ShardCount {
     match schema.admission {
-        Admission::Count { .. } => ShardCount::AsGiven,
-        _ if schema.shards == SHARDS_DEFAULT => ShardCount::AsServed,
-        _ => ShardCount::AsGiven,
+        Admission::Count { .. } => ShardCount::Given,
+        _ if schema.shards == SHARDS_DEFAULT => ShardCount::Served,
+        _ => ShardCount::Given,
     }
 }
 
@@ -322,7 +322,7 @@ fn open_table_with<N: Net>(
     schema.check().map_err(OpenError::from)?;
     let is_it = |known: &Schema| {
         known == schema
-            || (shards == ShardCount::AsServed
+            || (shards == ShardCount::Served
                 && known.shards <= schema.shards
                 && *known == Schema { shards: known.shards, ..schema.clone() })
     };

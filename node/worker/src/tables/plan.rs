@@ -117,11 +117,11 @@ pub(crate) fn lost(schema: &Schema, addrs: &[String], plan: &TablePlan) -> Optio
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShardCount {
     /// The schema.
-    AsGiven,
+    Given,
     /// The servers: those that an existing table has, or as many as their threads use.
-    AsServed,
+    Served,
     /// The schema, and a table that a server has nothing of is not made.
-    AsHeld,
+    Held,
 }
 
 impl ShardCount {
@@ -130,8 +130,8 @@ impl ShardCount {
     pub(crate) fn of(self, schema: &Schema, held: &[Option<HeldV1>], threads: usize) -> Schema {
         let known = held.iter().flatten().map(|held| held.shards).next();
         let shards = match self {
-            ShardCount::AsGiven | ShardCount::AsHeld => schema.shards,
-            ShardCount::AsServed => known.unwrap_or_else(|| shards_for_threads(threads)).min(schema.shards),
+            ShardCount::Given | ShardCount::Held => schema.shards,
+            ShardCount::Served => known.unwrap_or_else(|| shards_for_threads(threads)).min(schema.shards),
         };
         Schema { shards, ..schema.clone() }
     }
