@@ -4,6 +4,7 @@ mod address_ranges;
 mod admission;
 mod copy_fill;
 mod cut;
+mod cut_readers;
 mod damping;
 mod eviction;
 mod fence;

@@ -99,6 +99,10 @@ impl Following {
     /// # Errors
     /// A server cannot be reached, or the run has no model that scores any more. The model of before is served.
     pub fn next(&mut self, slot: &Slot) -> Result<u64, SavedModelError> {
+        if self.copies.is_none() {
+            // Changes alone make no model.
+            self.servers.follower.begin_anew();
+        }
         let cut = self.cut()?;
         self.hand_on(&cut)?;
         if self.copies.is_none() || cut.is_full {

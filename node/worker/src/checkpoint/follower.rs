@@ -163,7 +163,7 @@ impl<N: Net> Follower<N> {
         let frozen = freeze_servers(worker, &self.net, cut, &freeze)?;
         let tables = tables_of_cut(&frozen, &self.run)?;
         let names: Vec<String> = tables.iter().map(|table| table.name.clone()).collect();
-        let known = self.last.take().filter(|(before, _)| *before == names);
+        let known = self.last.clone().filter(|(before, _)| *before == names);
         let mark = FollowerMarkV1 {
             tables: names.clone(),
             bases: known.as_ref().map(|(_, bases)| bases.clone()).unwrap_or_default(),
