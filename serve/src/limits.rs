@@ -73,8 +73,8 @@ pub const FOLLOW_RETRY_MAX: Duration = Duration::from_secs(4);
 /// How long changes wait for requests that still use the copy of the model into which they go.
 pub const COPY_WAIT: Duration = Duration::from_millis(100);
 
-/// Changed rows that wait for such requests at most. With more, all rows are read anew.
-pub const FOLLOW_BEHIND_ROWS_MAX: usize = 16 << 20;
+/// Bytes of changed rows that wait for such requests at most. With more, all rows are read anew.
+pub const FOLLOW_BEHIND_BYTES_MAX: usize = 256 << 20;
 
 /// How often a failure to follow is logged.
 pub const FOLLOW_LOG_EVERY: Duration = Duration::from_secs(30);

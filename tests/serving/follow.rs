@@ -3,6 +3,7 @@
 use crate::client::{Connection, Served, get, post, predicted, served, table};
 use crate::harness::{self, Process, gannet, limit, ok, run};
 use gannet::storage::Checkpoint;
+use gannet::table::{Capacity, Eviction};
 use gannet::transport::Transport;
 use gannet::{Read, Transports, Worker, WorkerConfig, Write};
 use std::io::BufRead;
@@ -192,9 +193,67 @@ fn a_follower_feeds_followers_and_answers_pulls() {
         let mut reader = Worker::connect(Transports::new(), WorkerConfig::reader([addr])).unwrap();
         let refused = reader.open_table(&other).unwrap_err().to_string();
         assert!(refused.contains("a follower"), "{refused}");
+        let mut eager = Worker::connect(Transports::new(), WorkerConfig::reader([addr])).unwrap();
+        eager
+            .evict_rows(&schema.name, Eviction { capacity: Some(Capacity::Rows(64)), ..Eviction::default() })
+            .unwrap();
+        let refused = eager.open_table(&schema).unwrap_err().to_string();
+        assert!(refused.contains("a follower"), "{refused}");
         let train = run(&format!("train {data} {} --run own --continue", worker(addr, 0, 1)));
         assert!(train.code != Some(0) && train.err.contains("a follower"), "{train:?}");
     }
+}
+
+/// A run begins anew with data that cannot be followed, and then with other data. Meanwhile the rows of before answer,
+/// and their age grows.
+#[test]
+fn a_run_that_cannot_be_followed_any_more_leaves_the_rows_of_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = table(200, 64);
+    let data = harness::write(folder.path(), "a.csv", lines.as_bytes());
+    let out = folder.path().join("out").display().to_string();
+    let (_servers, hosts) = servers(1, "");
+    let train = |data: &str, flags: &str| format!("train {data} {} --run own {flags}", worker(&hosts, 0, 1));
+    ok(&train(&data, &format!("--out {out}")));
+    let served = served(&format!("--follow {hosts} --max-age 2"));
+    let before = predicted(&out, &data);
+    await_answer(&served, &lines, &before);
+    for flags in ["", "--model fm"] {
+        let mut command = gannet(&train("/dev/stdin", &format!("--format csv --fresh {flags}")));
+        let piped = command.stdin(std::fs::File::open(&data).unwrap()).output().unwrap();
+        assert!(piped.status.success(), "{piped:?}");
+        let start = Instant::now();
+        while get(&served, "/readyz").status != 503 {
+            assert!(start.elapsed() < limit(), "it never says that its rows are old");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(metric(&served, "gannet_serve_model_behind") == 1.0);
+        assert_eq!(post(&served, "/v1/predict", lines.as_bytes()).text(), before, "{flags}");
+    }
+    let other = folder.path().join("other").display().to_string();
+    ok(&train(&data, &format!("--fresh --alpha 0.01 --out {other}")));
+    await_answer(&served, &lines, &predicted(&other, &data));
+}
+
+/// The age of rows counts from the servers of the job, through a chain of followers, whenever each of them has started.
+#[test]
+fn a_follower_of_a_follower_knows_how_old_its_rows_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = harness::write(folder.path(), "a.csv", table(100, 65).as_bytes());
+    let (servers, hosts) = servers(1, "");
+    ok(&format!("train {data} {} --run own", worker(&hosts, 0, 1)));
+    let mut first = served(&format!("--follow {hosts} --pulls 127.0.0.1:0"));
+    let mut second = served(&format!("--follow {} --pulls 127.0.0.1:0", pulls(&mut first)));
+    let from_second = pulls(&mut second);
+    servers.into_iter().for_each(harness::Served::kill);
+    let start = Instant::now();
+    while metric(&first, "gannet_serve_model_age_seconds") < 4.0 {
+        assert!(start.elapsed() < limit(), "it does not age");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let third = served(&format!("--follow {from_second} --max-age 3"));
+    let age = metric(&third, "gannet_serve_model_age_seconds");
+    assert!(age >= 4.0 && get(&third, "/readyz").status == 503, "{age}");
 }
 
 /// What cannot be followed is said by name.

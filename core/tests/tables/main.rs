@@ -4,7 +4,6 @@ mod address_ranges;
 mod admission;
 mod copy_fill;
 mod cut;
-mod cut_readers;
 mod damping;
 mod eviction;
 mod fence;

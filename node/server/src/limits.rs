@@ -54,6 +54,9 @@ pub const CUT_SAVED_BYTES_MAX: usize = 8 << 20;
 /// How long a follower waits for the server that mirrors its rows.
 pub const MIRROR_TIME: Duration = Duration::from_secs(60);
 
+/// The longest time for which a follower may hold pushes back at once.
+pub const FOLLOWER_FREEZE_MAX: Duration = Duration::from_millis(500);
+
 /// Followers that read a cut of a thread at once.
 pub const FOLLOWERS_MAX: usize = 8;
 

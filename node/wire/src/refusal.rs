@@ -54,7 +54,7 @@ pub enum Refusal {
     Tls = 13,
     /// The server holds nothing of the table, or another table than requested: ask what it holds.
     Identity = 14,
-    /// A cut was given up, or cannot begin now: begin the checkpoint again.
+    /// A cut was given up, or cannot begin now: begin it again.
     Cut = 15,
     /// Another server owns the shards: ask the coordinator which, and go there.
     Moved = 16,

@@ -5,7 +5,7 @@
 
 use super::served::ServedModel;
 use super::slot::Slot;
-use crate::limits::{COPY_WAIT, FOLLOW_BEHIND_ROWS_MAX};
+use crate::limits::{COPY_WAIT, FOLLOW_BEHIND_BYTES_MAX};
 use gannet::Transports;
 use gannet::runs::RunId;
 use gannet::storage::{FollowedCut, Follower};
@@ -107,6 +107,8 @@ impl Following {
         self.hand_on(&cut)?;
         if self.copies.is_none() || cut.is_full {
             let commands = cut.commands;
+            // If the rows make no model, the changes after them make none either.
+            self.copies = None;
             let model = self.begin(&cut)?;
             let former = slot.replace(model);
             tracing::info!(name = slot.name, former = former.version, "all rows were read anew");
@@ -119,6 +121,11 @@ impl Following {
         }
         self.publish(slot)?;
         Ok(commands)
+    }
+
+    /// Forgets the copies: the next call reads all rows.
+    pub fn begin_anew(&mut self) {
+        self.copies = None;
     }
 
     /// Hands a cut on to other readers. If they do not get it, they get all rows with the next one.
@@ -194,7 +201,7 @@ impl Following {
     fn publish(&mut self, slot: &Slot) -> Result<(), SavedModelError> {
         let Some(mut copies) = self.copies.take() else { return Ok(()) };
         let Some(mut saved) = copies.free_copy() else {
-            if copies.waiting_rows() <= FOLLOW_BEHIND_ROWS_MAX {
+            if copies.waiting_bytes() <= FOLLOW_BEHIND_BYTES_MAX {
                 self.copies = Some(copies);
             }
             return Ok(());
@@ -225,10 +232,10 @@ impl Copies {
         self.new.last().or(self.missed.last()).map(|cut| &**cut)
     }
 
-    /// Rows that wait to be put into the copy.
-    fn waiting_rows(&self) -> usize {
-        let all = self.missed.iter().chain(&self.new);
-        all.flat_map(|cut| &cut.rows).map(|rows| rows.keys.len()).sum()
+    /// Bytes of the rows that wait to be put into the copy.
+    fn waiting_bytes(&self) -> usize {
+        let all = self.missed.iter().chain(&self.new).flat_map(|cut| &cut.rows);
+        all.map(|of| of.keys.len() * 8 + of.rows.as_ref().map_or(0, |rows| rows.len() * 4)).sum()
     }
 
     /// The copy that does not answer, when no request uses it any more.

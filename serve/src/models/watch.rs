@@ -5,7 +5,9 @@ use super::follow::Following;
 use super::origin::{Mark, ModelOrigin, locked};
 use super::slot::Slot;
 use crate::limits::{FOLLOW_EVERY, FOLLOW_LOG_EVERY, FOLLOW_RETRY_MAX, LOOK_EVERY, RELOAD_AFTER};
+use gannet::train::saved::SavedModelError;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -76,12 +78,21 @@ impl Drop for ModelWatch {
     }
 }
 
+/// Takes over the next changes of servers. A panic is a failure like others: all rows are read anew.
+fn next(slot: &Slot, following: &mut Following) -> Result<u64, SavedModelError> {
+    let taken = catch_unwind(AssertUnwindSafe(|| following.next(slot)));
+    taken.unwrap_or_else(|_| {
+        following.begin_anew();
+        Err(SavedModelError::Job(format!("{}: its changes ended in a panic: report it", following.place())))
+    })
+}
+
 /// Takes over the changes of servers until it is stopped. When they do not answer, the model of before is served.
 fn follow(slot: &Slot, servers: &Mutex<Following>, stopped: &Receiver<()>) {
     let (mut pause, mut logged) = (FOLLOW_EVERY, None::<Instant>);
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let began = Instant::now();
-        match locked(servers).next(slot) {
+        match next(slot, &mut locked(servers)) {
             Ok(commands) => {
                 if slot.is_behind.swap(false, Relaxed) {
                     tracing::info!(name = slot.name, "the servers are followed again");

@@ -43,12 +43,15 @@ impl Weights {
         all.filter(|(_, weight)| !weight.is_nan())
     }
 
-    /// Sets a weight. A new key with weight 0 or NaN is not stored.
+    /// Sets a weight. A key with weight 0 or NaN is not stored.
     pub fn insert(&mut self, key: u64, weight: f32) {
         let weight = if weight.is_nan() { 0.0 } else { weight };
         let at = self.place(key);
         if !self.weights[at].is_nan() {
             self.weights[at] = weight;
+            if weight == 0.0 {
+                self.remove(key);
+            }
         } else if weight != 0.0 {
             (self.keys[at], self.weights[at]) = (key, weight);
             self.filled += 1;

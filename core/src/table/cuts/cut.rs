@@ -194,6 +194,12 @@ impl Shards {
         self.shards.iter_mut().map(mark).collect()
     }
 
+    /// Whether a reader has a cut of this shard, of which it has not read all.
+    pub fn has_cut(&self, reader: CutReader, shard: u32) -> bool {
+        let at = self.places.place(shard) as usize;
+        self.shards.get(at).is_some_and(|shard| shard.cuts.iter().any(|cut| cut.reader == reader))
+    }
+
     /// Passes about `most` rows of a reader's cut of a shard to `rows`, in one or several calls: keys, and
     /// [`Schema::floats`] floats for each. Rows that were saved since the last call all come first. A shard that is not
     /// here, or has no cut, has no rows.

@@ -31,8 +31,8 @@ use std::time::Duration;
 /// }
 /// let full = Eviction { capacity: Some(Capacity::Rows(2)), ..Eviction::default() };
 /// let mut evictor = Evictor::new(full, &schema)?;
-/// assert_eq!(evictor.slice(&mut shards, Duration::ZERO).capacity, 2);
-/// assert!(!shards.free(1) && !shards.free(2) && shards.free(3), "a full shard keeps the newest rows");
+/// assert_eq!(evictor.slice(&mut shards, Duration::ZERO).capacity, 1);
+/// assert!(!shards.free(1) && shards.free(2) && shards.free(3), "a full shard keeps the newest rows");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Evictor {

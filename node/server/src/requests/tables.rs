@@ -4,7 +4,7 @@ use crate::peers::outcome::{RequestFailure, RequestOutcome, refuse, send_answer}
 use crate::peers::pusher::{Pusher, is_data};
 use crate::replication::TablePlace;
 use crate::requests::steps::pushes::numbered;
-use crate::server_tables::{NO_TABLES, ServerTables};
+use crate::server_tables::{FOLLOWS, NO_TABLES, ServerTables};
 use crate::tables::identities;
 use crate::tables::identities::IdentityClaim;
 use crate::tables::table::ServerTable;
@@ -42,6 +42,9 @@ pub(crate) fn answer_open(
         return refuse(Refusal::Malformed, format!("server {} of {}", request.server, request.servers));
     }
     let OpenTableV2 { uid, server, servers, make_in, .. } = request;
+    if eviction.is_some() && tables.mirror.is_some() {
+        return refuse(Refusal::Mismatch, FOLLOWS);
+    }
     tables.must_own(server)?;
     let identity = TableIdentity { uid: TableUid(uid), server, servers };
     let number = tables.open(schema, IdentityClaim { identity, make_in })?;

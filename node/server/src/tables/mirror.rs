@@ -23,8 +23,8 @@ pub(crate) struct Mirror {
     waker: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// The thread takes a cut over now, so a table that is not there is made.
     pub(crate) makes_tables: AtomicBool,
-    /// The time of the net at which the servers had the rows here.
-    as_of: Mutex<Option<Duration>>,
+    /// When the last cut was taken over, by the net's time, and how old it was then.
+    taken: Mutex<Option<(Duration, Duration)>>,
 }
 
 impl Mirror {
@@ -33,10 +33,11 @@ impl Mirror {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(wake));
     }
 
-    /// Hands a cut on. The receiver hears when the server has taken it over.
+    /// Hands a cut on, in place of one that has not been taken. The receiver hears when the server has taken it over.
     pub(crate) fn put(&self, cut: Arc<FollowedCut>, age: Duration) -> Receiver<Result<(), String>> {
         let (done, taken) = sync_channel(1);
         let changes = &mut self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.clear();
         changes.push_back(MirrorChange { cut, age, done });
         if let Some(wake) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             wake();
@@ -54,14 +55,14 @@ impl Mirror {
         self.makes_tables.load(Relaxed)
     }
 
-    /// Notes that the servers had the rows here at this time.
-    pub(crate) fn note(&self, as_of: Duration) {
-        *self.as_of.lock().unwrap_or_else(PoisonError::into_inner) = Some(as_of);
+    /// Notes that a cut of this age was taken over now.
+    pub(crate) fn note(&self, now: Duration, age: Duration) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, age));
     }
 
     /// How old the rows here are. `None`: there are none yet.
     pub(crate) fn age(&self, now: Duration) -> Option<Duration> {
-        let as_of = *self.as_of.lock().unwrap_or_else(PoisonError::into_inner);
-        as_of.map(|as_of| now.saturating_sub(as_of))
+        let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.map(|(at, age)| now.saturating_sub(at) + age)
     }
 }

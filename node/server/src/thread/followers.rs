@@ -1,5 +1,5 @@
 //! What a thread does for followers in each round: it ends the cuts of slow ones. If its server mirrors others, it
-//! takes cuts over, each one within a round, so that nobody reads a part of it.
+//! takes cuts over, each one within a round, so that nobody who asks reads a part of it.
 
 use crate::peers::outcome::RequestFailure;
 use crate::requests::cuts::follower::end_slow_followers;
@@ -32,7 +32,7 @@ impl<N: Net> ShardThread<N> {
                     _ => Ok(()),
                 });
             if taken.is_ok() {
-                mirror.note(now.saturating_sub(age));
+                mirror.note(now, age);
             }
             // Who has gone does not wait for it.
             let _ = done.try_send(taken);

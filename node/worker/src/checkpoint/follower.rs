@@ -10,15 +10,22 @@ use crate::requests::control::{ControlReply, ControlRequest, Recipients};
 use crate::worker::Worker;
 use gannet_core::{Cursor, Schema};
 use gannet_jobs::runs::registry::Registry;
-use gannet_transport::Net;
+use gannet_transport::{Net, Poll};
 use gannet_wire::frames::cuts::{CutRowsFrame, ReadCutFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::messages::cuts::*;
 use gannet_wire::messages::runs::{RUNS, RunId};
+use gannet_wire::random::draw_number;
+use gannet_wire::refusal::Refusal;
 use std::time::Duration;
 
 /// The longest time for which pushes wait for the cut of a follower.
 const FREEZE: Duration = Duration::from_millis(250);
+
+/// How often a cut is tried that servers refuse because they mark another one, and the longest pause before the next
+/// try.
+const TRIES: u32 = 5;
+const RETRY_MAX: Duration = Duration::from_millis(40);
 
 /// A table of a cut.
 #[derive(Clone, Debug)]
@@ -61,6 +68,8 @@ pub struct FollowedCut {
     pub history: u64,
     /// The time of the net before the cut was marked: what was acknowledged before is in the cut.
     pub at: Duration,
+    /// How old the rows were then. More than 0 if the servers follow others themselves.
+    pub age: Duration,
     /// How long pushes were held back.
     pub held: Duration,
 }
@@ -118,6 +127,20 @@ impl<N: Net> Follower<N> {
     /// A server cannot be reached, another cut is being marked, or pushes stay incomplete. The next cut begins where
     /// the last one that was read ends.
     pub fn cut(&mut self, batch_tables: &[String]) -> Result<FollowedCut, WorkerError> {
+        for _ in 1..TRIES {
+            match self.cut_once(batch_tables) {
+                Err(WorkerError::Refused { refusal: Refusal::Cut, .. }) => {
+                    let pause = draw_number().unwrap_or_default() % RETRY_MAX.as_micros() as u64;
+                    self.net.poll()?.wait(Duration::from_micros(pause), &mut Vec::new())?;
+                }
+                other => return other,
+            }
+        }
+        self.cut_once(batch_tables)
+    }
+
+    /// One try of a cut. Servers may refuse it while they mark another one.
+    fn cut_once(&mut self, batch_tables: &[String]) -> Result<FollowedCut, WorkerError> {
         let mut worker = match self.worker.take() {
             Some(worker) => worker,
             None => self.connect()?,
@@ -144,9 +167,9 @@ impl<N: Net> Follower<N> {
         Ok(worker)
     }
 
-    /// The time since a cut was marked.
+    /// How old the rows of a cut are now.
     pub fn age(&self, cut: &FollowedCut) -> Duration {
-        self.net.now().saturating_sub(cut.at)
+        self.net.now().saturating_sub(cut.at) + cut.age
     }
 
     /// Forgets where the last cut ends: the next one is full.
@@ -193,7 +216,8 @@ impl<N: Net> Follower<N> {
             commands: marked.shards.values().map(|shard| shard.to).sum(),
             history: history(&tables, &marked),
             tables: schemas.into_iter().map(|schema| FollowedTable { schema }).collect(),
-            at: at.saturating_sub(age(&marked)),
+            at,
+            age: age(&marked),
             held,
         })
     }
@@ -237,7 +261,7 @@ fn goes_on(before: &[CutBaseV1], tables: &[CutTableV1], marked: &MarkedCut) -> b
 
 /// Tells the history of these rows apart from others.
 fn history(tables: &[CutTableV1], marked: &MarkedCut) -> u64 {
-    let births = marked.shards.values().map(|shard| shard.birth);
+    let births = marked.shards.values().flat_map(|shard| [shard.birth, shard.epoch]);
     let uids = tables.iter().map(|table| u64::from_le_bytes(std::array::from_fn(|at| table.uid[at])));
     births.chain(uids).fold(0, |digest, word| gannet_core::mix(digest ^ word))
 }

@@ -61,7 +61,5 @@ pub(crate) fn unexpected(reply: &CutReplyV1) -> WorkerError {
         CutReplyV1::Gone { .. } => "gone",
         CutReplyV1::Part { .. } => "part",
     };
-    WorkerError::Cut(format!(
-        "a server answered {what:?} to another step of a cut: begin the checkpoint again"
-    ))
+    WorkerError::Cut(format!("a server answered {what:?} to another step of a cut: begin again"))
 }

@@ -83,7 +83,7 @@ pub(crate) fn answer_read_cut(
     let reader = cut.as_ref().map_or(CutReader::Checkpoint, |cut| cut.reader());
     let mut empty = CutStream::default();
     let stream = cut.and_then(|cut| cut.stream.as_mut()).unwrap_or(&mut empty);
-    let block = next_block(stream, &mut tables.all, reader);
+    let block = next_block(stream, &mut tables.all, reader)?;
     let is_last = stream.blocks.is_empty() && stream.left.is_empty();
     let mut answer =
         CutRowsFrame { flags: if is_last { CutRowsFrame::LAST } else { 0 }, ..CutRowsFrame::default() };
@@ -102,31 +102,40 @@ pub(crate) fn answer_read_cut(
 }
 
 /// The next block that fits a frame. `None`: there is none, or the next shards have no rows in the cut.
-fn next_block(stream: &mut CutStream, tables: &mut TableList, reader: CutReader) -> Option<StreamBlock> {
+fn next_block(
+    stream: &mut CutStream,
+    tables: &mut TableList,
+    reader: CutReader,
+) -> Result<Option<StreamBlock>, RequestFailure> {
     let mut visits = stream.left.len();
     while stream.blocks.is_empty() && visits > 0 {
         visits -= 1;
-        read_slice(stream, tables, reader);
+        read_slice(stream, tables, reader)?;
     }
-    let mut block = stream.blocks.pop_front()?;
+    let Some(mut block) = stream.blocks.pop_front() else { return Ok(None) };
     if let Some(rest) = block.split(PART_BYTES_MAX) {
         stream.blocks.push_front(rest);
     }
-    Some(block)
+    Ok(Some(block))
 }
 
 /// Reads a slice of the last shard that is left.
-fn read_slice(stream: &mut CutStream, tables: &mut TableList, reader: CutReader) {
-    let Some(&(CutFileId { table, place, shard }, floats)) = stream.left.last() else { return };
+fn read_slice(
+    stream: &mut CutStream,
+    tables: &mut TableList,
+    reader: CutReader,
+) -> Result<(), RequestFailure> {
+    let Some(&(CutFileId { table, place, shard }, floats)) = stream.left.last() else { return Ok(()) };
     let floats = floats as usize;
     let (mut keys, mut rows) = (Vec::new(), Vec::new());
     let shards = tables.get_mut(table as usize).and_then(|table| table.shards.as_mut());
-    // The follower notices a dropped table by the next cut.
-    let progress = shards.map_or(CutProgress::End, |shards| {
-        shards.read_cut(reader, shard, CUT_SLICE_BYTES / (8 + 4 * floats), |block_keys, block_rows| {
-            keys.extend_from_slice(block_keys);
-            rows.extend_from_slice(block_rows);
-        })
+    let Some(shards) = shards.filter(|shards| shards.has_cut(reader, shard)) else {
+        return refuse(Refusal::Cut, "a table was dropped while it was read: begin again");
+    };
+    let most = CUT_SLICE_BYTES / (8 + 4 * floats);
+    let progress = shards.read_cut(reader, shard, most, |block_keys, block_rows| {
+        keys.extend_from_slice(block_keys);
+        rows.extend_from_slice(block_rows);
     });
     if !keys.is_empty() {
         stream.blocks.push_back(StreamBlock { place, shard, keys, rows, floats });
@@ -134,6 +143,7 @@ fn read_slice(stream: &mut CutStream, tables: &mut TableList, reader: CutReader)
     if progress == CutProgress::End {
         stream.left.pop();
     }
+    Ok(())
 }
 
 /// Ends the cuts of followers that read too slowly: pushes do not wait for them.

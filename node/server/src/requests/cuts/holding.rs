@@ -1,7 +1,7 @@
 //! How a thread holds pushes back for a cut, lets them in again, and forgets the cut.
 
 use crate::cuts::state::ThreadCut;
-use crate::limits::{CUT_PUSHES_MAX, FOLLOWERS_MAX};
+use crate::limits::{CUT_PUSHES_MAX, FOLLOWER_FREEZE_MAX, FOLLOWERS_MAX};
 use crate::peers::outcome::{RequestFailure, refuse};
 use crate::requests::cuts::slices::end_cuts_of;
 use crate::requests::cuts::tables::{cut_pushes, cut_steps, cut_tables};
@@ -44,7 +44,8 @@ pub(crate) fn freeze_tables(
     let is_over = |cut: &&ThreadCut| cut.session == begun.session || !cut.is_busy(now);
     let over: Vec<u64> = others.into_iter().filter(is_over).map(|cut| cut.number).collect();
     over.into_iter().for_each(|number| end_cut(tables, number, now));
-    let until = Some(now + Duration::from_millis(u64::from(ms)).min(CUT_FREEZE_MAX));
+    let most = if begun.for_follower { FOLLOWER_FREEZE_MAX } else { CUT_FREEZE_MAX };
+    let until = Some(now + Duration::from_millis(u64::from(ms)).min(most));
     tables.checkpoints.cuts.cut = Some(ThreadCut { until, since: now, asked: now, ..begun });
     admit_begun(tables);
     frozen(tables)
@@ -214,7 +215,7 @@ pub(crate) fn must_be_current(
             Refusal::Cut,
             format!(
                 "thread {} has no cut {cut:016x} any more: the server was started again, the coordinator's \
-                 connection was lost, or pushes were held back for too long; begin the checkpoint again",
+                 connection was lost, or pushes were held back for too long: begin again",
                 tables.thread()
             ),
         ),

@@ -278,7 +278,6 @@ fn named(text: &str) -> String {
         "are in different steps of table",
         "begin again",
         "try again later",
-        "begin the checkpoint again",
         "has not answered for",
         "look at the disk",
         "could not write its part of the checkpoint",

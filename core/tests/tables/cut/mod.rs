@@ -1,6 +1,8 @@
 //! Cuts: a reader gets every row as it was at the mark, once, whatever the shard does meanwhile. A chain of a full cut
 //! and deltas gives the same table.
 
+mod readers;
+
 use gannet_core::limits::DELETIONS_MAX;
 use gannet_core::*;
 use gannet_optim::{Add, Rule};

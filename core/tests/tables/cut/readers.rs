@@ -1,6 +1,6 @@
 //! Several readers cut a table at once, each with a chain of its own: a checkpoint and followers.
 
-use super::cut::{Action, Rows, SHARDS, Table, action, positions};
+use super::{Action, Rows, SHARDS, Table, action, positions};
 use gannet_core::*;
 use proptest::prelude::*;
 
