@@ -301,7 +301,7 @@ fn read_rows<N: Net>(
     while !threads.is_empty() {
         let replies = worker.ask(&ControlRequest::new(&ReadCutFrame { cut }), Recipients::Links(&threads))?;
         if replies.len() != threads.len() {
-            return Err(WorkerError::Cut("a server restarted while its rows were read".into()));
+            return Err(WorkerError::Cut("a server restarted while its rows were read: begin again".into()));
         }
         for ControlReply { link, head, payload, .. } in &replies {
             let nonsense = |what: String| worker.links.nonsense(*link, what);
