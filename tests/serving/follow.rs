@@ -6,8 +6,9 @@ use gannet::storage::Checkpoint;
 use gannet::table::{Capacity, Eviction};
 use gannet::transport::Transport;
 use gannet::{Read, Transports, Worker, WorkerConfig, Write};
-use std::io::BufRead;
+use std::io::{BufRead, Write as _};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -219,9 +220,10 @@ fn a_run_that_cannot_be_followed_any_more_leaves_the_rows_of_before() {
     let before = predicted(&out, &data);
     await_answer(&served, &lines, &before);
     for flags in ["", "--model fm"] {
-        let mut command = gannet(&train("/dev/stdin", &format!("--format csv --fresh {flags}")));
-        let piped = command.stdin(std::fs::File::open(&data).unwrap()).output().unwrap();
-        assert!(piped.status.success(), "{piped:?}");
+        let mut command = gannet(&train("-", &format!("--format csv --fresh {flags}")));
+        let mut piped = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        piped.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        assert!(piped.wait().unwrap().success(), "{flags}");
         let start = Instant::now();
         while get(&served, "/readyz").status != 503 {
             assert!(start.elapsed() < limit(), "it never says that its rows are old");

@@ -77,8 +77,7 @@ fn cut_answers<N: Net>(
     let wanted = if link.is_some() { 1 } else { all_threads(&worker.links).len() };
     if replies.len() != wanted {
         return Err(WorkerError::Call(format!(
-            "{} of {wanted} server threads answered a step of a checkpoint: a server restarted meanwhile; begin \
-             the checkpoint again",
+            "{} of {wanted} server threads answered a step of a cut: a server restarted meanwhile: begin again",
             replies.len()
         )));
     }
