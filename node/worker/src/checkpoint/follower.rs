@@ -22,6 +22,13 @@ use std::time::Duration;
 /// The longest time for which pushes wait for the cut of a follower.
 const FREEZE: Duration = Duration::from_millis(250);
 
+/// After so long without a cut it opens the tables of servers that have none open. Workers that come back open them
+/// earlier, all of them: a checkpoint has the tables that are open.
+const OPEN_AFTER: Duration = Duration::from_secs(5);
+
+/// After so long without a cut a table that the last one had counts as dropped.
+const DROPPED_AFTER: Duration = Duration::from_secs(10);
+
 /// How often a cut is tried that servers refuse because they mark another one, and the longest pause before the next
 /// try.
 const TRIES: u32 = 5;
@@ -109,15 +116,27 @@ pub struct Follower<N: Net> {
     worker: Option<Worker<N>>,
     /// Where the last cut ends: the names of its tables, and places in the history of their shards.
     last: Option<(Vec<String>, Vec<CutBaseV1>)>,
-    /// The tables of the last cut.
+    /// The tables of the last cut, and the rows of which run they were.
     known: Vec<Schema>,
+    known_run: Option<RunId>,
+    /// Since when all cuts have failed.
+    failing: Option<Duration>,
 }
 
 impl<N: Net> Follower<N> {
     /// A follower of the tables of `run` on the servers of `config`; empty: of all tables.
     pub fn new(net: N, config: &WorkerConfig, run: &str) -> Follower<N> {
         let config = of_coordinator(config);
-        Follower { net, config, run: run.to_owned(), worker: None, last: None, known: Vec::new() }
+        Follower {
+            net,
+            config,
+            run: run.to_owned(),
+            worker: None,
+            last: None,
+            known: Vec::new(),
+            known_run: None,
+            failing: None,
+        }
     }
 
     /// Cuts the tables, and reads what has changed since the last cut that was read. `batch_tables`: those to which
@@ -152,19 +171,41 @@ impl<N: Net> Follower<N> {
         }
         // After an error the servers may have the cut of this session: it ends with the session.
         self.worker = read.is_ok().then_some(worker);
+        self.failing = if read.is_ok() { None } else { self.failing.or_else(|| Some(self.net.now())) };
         read
     }
 
-    /// Connects to the servers. Those that were started again on their folders have their tables again.
+    /// Connects to the servers. If those that were started again on their folders have no workers that open their
+    /// tables, it opens them.
     fn connect(&self) -> Result<Worker<N>, WorkerError> {
         let mut worker = Worker::connect(self.net.clone(), self.config.clone())?;
-        for schema in &self.known {
+        let opens = self.waited() >= OPEN_AFTER;
+        for schema in self.known.iter().filter(|_| opens) {
             // If its rows are gone, the workers of the job say so. The cut has the tables that there are.
             if let Err(error) = worker.open_held_table(schema) {
                 tracing::debug!(table = schema.name, %error, "a table that was followed cannot be opened");
             }
         }
         Ok(worker)
+    }
+
+    /// For how long all cuts have failed.
+    fn waited(&self) -> Duration {
+        self.failing.map_or(Duration::ZERO, |since| self.net.now().saturating_sub(since))
+    }
+
+    /// Refuses a cut of the same rows as before that lacks a table: a server that was started again has not opened it.
+    /// After a while the table counts as dropped.
+    fn must_have_known(&self, names: &[String], run: Option<&RunId>) -> Result<(), WorkerError> {
+        let rows = |run: &RunId| (run.birth, run.rows_since);
+        let missing = self.known.iter().find(|table| !names.contains(&table.name));
+        match missing.filter(|_| self.known_run.as_ref().map(rows) == run.map(rows)) {
+            Some(table) if self.waited() < DROPPED_AFTER => Err(WorkerError::Cut(format!(
+                "table {:?} is not open, and was before: a server was started again; begin again",
+                table.name
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// How old the rows of a cut are now.
@@ -197,12 +238,15 @@ impl<N: Net> Follower<N> {
         let held = self.net.now().saturating_sub(from);
         let marked = MarkedCut::of(marked, &tables, batch_tables)?;
         let schemas = schemas_of(&tables, &marked)?;
+        let run = run_of(&marked, &self.run)?;
+        self.must_have_known(&names, run.as_ref().map(|(run, _)| run))?;
         let rows = read_rows(worker, number, &schemas);
         // Before an error of the rows: the place of the cut before is still good then.
         self.last = known;
         let rows = rows?;
         cut_step(worker, cut, &CutActionV1::End)?;
         self.known.clone_from(&schemas);
+        self.known_run = run.as_ref().map(|(run, _)| run.clone());
         let before = self.last.take().map(|(_, bases)| bases);
         let is_delta = before.is_some_and(|before| goes_on(&before, &tables, &marked));
         let is_full = !is_delta && marked.shards.values().all(|shard| shard.from == 0);
@@ -211,7 +255,7 @@ impl<N: Net> Follower<N> {
             is_full,
             rows,
             cursors: marked.pushers.iter().map(|(of, push)| (of.0 as usize, cursor(push))).collect(),
-            run: run_of(&marked, &self.run)?,
+            run,
             snapshot: state(&marked, RUNS).map(<[u8]>::to_vec),
             commands: marked.shards.values().map(|shard| shard.to).sum(),
             history: history(&tables, &marked),

@@ -102,8 +102,12 @@ pub(crate) fn frozen(tables: &ServerTables) -> Result<CutReplyV1, RequestFailure
 }
 
 /// Lets all pushes and steps in.
-pub(crate) fn release_pushes(tables: &mut ServerTables, now: Duration) {
+pub(crate) fn release_pushes(tables: &mut ServerTables, number: u64, now: Duration) {
     let counters = &tables.counters.threads[tables.home.thread as usize].cuts;
+    // While the layout of servers changes, a thread may be asked twice.
+    if tables.checkpoints.cuts.cut.as_ref().is_none_or(|held| held.number != number) {
+        return;
+    }
     if let Some(cut) = &mut tables.checkpoints.cuts.cut {
         if cut.until.is_some() {
             counters.held.observe(now.saturating_sub(cut.since), 1);
@@ -187,7 +191,6 @@ pub(crate) fn must_still_hold(
     let needs = matches!(
         action,
         CutActionV1::Admit { .. }
-            | CutActionV1::Release
             | CutActionV1::Mark(_)
             | CutActionV1::MarkForFollower(_)
             | CutActionV1::Torn { .. }

@@ -102,7 +102,7 @@ fn take_step(
         CutActionV1::Mark(mark) => mark_cut(tables, &mark, states_of_run(&run, of))?,
         CutActionV1::MarkForFollower(mark) => mark_for_follower(tables, &mark, states_of_run(&run, of), now)?,
         CutActionV1::Release => {
-            release_pushes(tables, now);
+            release_pushes(tables, cut, now);
             CutReplyV1::Done
         }
         CutActionV1::Poll => writing_progress(tables),
