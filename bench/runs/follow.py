@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--gannet", default=ROOT / "target" / "release" / "gannet")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lr-epochs", type=int, default=100)
-    parser.add_argument("--deepfm-epochs", type=int, default=25)
+    parser.add_argument("--deepfm-epochs", type=int, default=3)
     o = parser.parse_args()
     o.epochs = {"lr": o.lr_epochs, "deepfm": o.deepfm_epochs}
     o.folder.mkdir(parents=True, exist_ok=True)
