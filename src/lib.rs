@@ -283,8 +283,7 @@ pub mod storage {
         ShardCut, StateEntry, StoreWriter, StoredFile, TableCut, TableUid, Verified,
     };
     pub use gannet_worker::{
-        CheckpointOptions, FollowedCut, FollowedRows, FollowedTable, Follower, SavedCheckpoint,
-        save_checkpoint,
+        CheckpointOptions, FollowedCut, FollowedRows, Follower, SavedCheckpoint, save_checkpoint,
     };
     // Cuts of shards in one's own process.
     pub use gannet_core::{CutProgress, CutReader, MarkedShard, Position, PushOptions, PushProgress};

@@ -1,7 +1,7 @@
 //! Predictions over HTTP: saved models that answer requests in the Open Inference Protocol and in a plain form.
 //!
-//! [`serve`] loads the models and begins to answer. A thread looks at their folders, and a new model takes the place of
-//! the former one between two requests.
+//! [`serve`] loads the models and begins to answer. A thread looks at their folders, and others follow servers. A new
+//! model takes the place of the former one between two requests.
 #![forbid(unsafe_code)]
 
 mod config;

@@ -1,11 +1,11 @@
 //! The models of `gannet serve` that follow servers.
 
 use crate::failure::{Failure, PEER, STOPPED, SYSTEM};
-use crate::flags::security::SecurityArgs;
 use crate::flags::serve::{NamedServers, ServeArgs};
 use crate::job::servers_of_job::ServersOfJob;
 use crate::runs::begin::split_notes;
 use crate::security;
+use crate::serve::security_of_client;
 use gannet::server::{MirrorServer, ServerConfig};
 use gannet::storage::Follower;
 use gannet_serve::{FollowedServers, Following, ModelOrigin, Relay};
@@ -74,11 +74,7 @@ fn begin(
     mirror: Option<&Arc<MirrorServer>>,
     place: &str,
 ) -> Result<ModelOrigin, Failure> {
-    // The certificate may be that of HTTPS alone.
-    let own = match args.tls_client.tls_ca {
-        Some(_) => args.security.clone(),
-        None => SecurityArgs { tls_cert: None, tls_key: None, ..args.security.clone() },
-    };
+    let own = security_of_client(args);
     let servers = ServersOfJob {
         hosts: &of.hosts,
         coordinator: args.coordinator.as_deref(),

@@ -6,6 +6,7 @@ use crate::flags::learn::LearnArgs;
 use crate::flags::serve::ServeArgs;
 use crate::security::{self, Secured};
 use crate::serve::own_job::{CHECKPOINTS, OwnJob, flags_of_training, quoted};
+use crate::serve::security_of_client;
 use gannet::job::{JobClient, JobStatus};
 use gannet::runs::RunId;
 use gannet::{Transports, WorkerConfig};
@@ -71,11 +72,7 @@ fn stand(job: &JobStatus) -> Result<JobStand, String> {
 
 /// Asks the servers of a job.
 fn asking(args: &ServeArgs, servers: Vec<String>) -> Result<AskJob, Failure> {
-    // The certificate of the command is for HTTP, unless servers of TLS are asked with it.
-    let mut own = args.security.clone();
-    if args.tls_client.tls_ca.is_none() {
-        (own.tls_cert, own.tls_key) = (None, None);
-    }
+    let own = security_of_client(args);
     let secured =
         security::of_worker(args.transport.transport.net(args.io), &servers, &own, &args.tls_client)?;
     let run = args.learn.job_run.clone();

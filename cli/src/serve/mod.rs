@@ -6,6 +6,7 @@ mod own_job;
 
 use crate::checkpoint_place::{directory_and_number, open_checkpoints};
 use crate::failure::{Failure, SYSTEM};
+use crate::flags::security::SecurityArgs;
 use crate::flags::serve::{NamedFolder, ServeArgs};
 use crate::metrics::Metrics;
 use crate::model::saves;
@@ -38,6 +39,14 @@ fn limits(args: &ServeArgs) -> Result<Limits, Failure> {
         bodies_bytes: defaults.bodies_bytes.max(BODIES * body_bytes),
         time: Duration::from_secs_f64(args.request_time),
     })
+}
+
+/// The token and the certificate that are shown to servers. Without --tls-ca the certificate is that of HTTPS alone.
+fn security_of_client(args: &ServeArgs) -> SecurityArgs {
+    match args.tls_client.tls_ca {
+        Some(_) => args.security.clone(),
+        None => SecurityArgs { tls_cert: None, tls_key: None, ..args.security.clone() },
+    }
 }
 
 /// Where the models come from: folders first, then checkpoints, then servers.

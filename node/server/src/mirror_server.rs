@@ -1,7 +1,6 @@
 //! A server whose tables are those of a job that somebody follows.
 
 use crate::config::ServerConfig;
-use crate::counters::server::ServerCounters;
 use crate::error::ServerError;
 use crate::limits::MIRROR_TIME;
 use crate::server::Server;
@@ -69,11 +68,6 @@ impl MirrorServer {
     /// The address where readers and followers connect.
     pub fn addr(&self) -> &str {
         self.server.addr()
-    }
-
-    /// The server's counters, for its metrics.
-    pub fn shared_counters(&self) -> Arc<ServerCounters> {
-        self.server.shared_counters()
     }
 
     /// Takes a cut over, which is this old. Afterwards all readers see its rows. A table that has another schema than

@@ -155,7 +155,7 @@ impl ServerTables {
                 );
                 return refuse(Refusal::Mismatch, text);
             }
-        } else if self.mirror.as_ref().is_some_and(|mirror| !mirror.makes_tables()) {
+        } else if self.mirror.is_some() {
             let text = format!("there is no table {:?} here: {FOLLOWS}", schema.name);
             return refuse(Refusal::Mismatch, text);
         } else if self.all.lacks_room_for(1) {

@@ -24,7 +24,7 @@ pub use calls::shares::SharePlace;
 pub use calls::tables::TableStatus;
 pub use calls::wire_type::WireType;
 pub use checkpoint::coordinator::{SavedCheckpoint, save_checkpoint};
-pub use checkpoint::follower::{FollowedCut, FollowedRows, FollowedTable, Follower};
+pub use checkpoint::follower::{FollowedCut, FollowedRows, Follower};
 pub use checkpoint::options::CheckpointOptions;
 #[doc(hidden)]
 pub use checkpoint::owner::savers_of;

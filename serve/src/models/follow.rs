@@ -166,13 +166,14 @@ impl Following {
         let notes = (self.servers.notes)(notes);
         if notes.note("format").is_none() {
             let text = format!(
-                "run {:?} does not say how its data was read: jobs of lbfgs and lda, data from a pipe, data with thousands \
-                 of columns, and runs of earlier versions do not; serve the model that the training saves (--model), or a checkpoint",
+                "run {:?} does not say how its data was read: jobs of lbfgs and lda, data from a pipe, data with \
+                 thousands of columns, and runs of earlier versions do not; serve the model that the training saves \
+                 (--model), or a checkpoint",
                 run.name
             );
             return Err(failed(place, text));
         }
-        let schemas: Vec<Schema> = cut.tables.iter().map(|table| of_run(run, table.schema.clone())).collect();
+        let schemas: Vec<Schema> = cut.tables.iter().map(|schema| of_run(run, schema.clone())).collect();
         let schemas: Vec<&Schema> = schemas.iter().collect();
         let (mut served, mut tables) = JobTables::of(&notes, &schemas, Path::new(place))?;
         let (mut idle, _) = JobTables::of(&notes, &schemas, Path::new(place))?;

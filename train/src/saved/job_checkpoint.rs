@@ -77,9 +77,10 @@ pub(super) fn own_table(schemas: &[&Schema], table: &str, place: &Path) -> Resul
         return Ok(one);
     }
     let how = if found.is_empty() { "no table" } else { "several tables" };
-    let all = schemas.iter().map(|schema| schema.name.as_str()).collect::<Vec<_>>().join(", ");
+    let names = schemas.iter().map(|schema| schema.name.as_str()).filter(|name| !name.is_empty());
+    let all = names.collect::<Vec<_>>().join(", ");
     Err(format!(
-        "{} has {how} {table:?} of this model; it has {all}; name a checkpoint of one run of the same --model",
+        "{} has {how} {table:?} of this model; it has {all}; name one run of the same --model",
         place.display()
     ))
 }

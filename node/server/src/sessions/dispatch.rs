@@ -183,11 +183,16 @@ impl RequestHandler<'_, '_> {
             && let Some(kept_back) = context.log_limiter.allow(now)
         {
             // A user typed flags that do not fit the run: the worker shows the refusal to this user. Or another worker
-            // has just made the table: the worker opens it again. Neither is a problem of the server.
-            let typed = refusal == Refusal::Mismatch && head.kind == RunFrame::KIND;
-            let is_late = refusal == Refusal::Identity && head.kind == OpenTableFrame::KIND;
+            // has just made the table: the worker opens it again. Or somebody else cuts just now: who cuts tries again.
+            // None of these is a problem of the server.
+            let is_usual = matches!(
+                (refusal, head.kind),
+                (Refusal::Mismatch, RunFrame::KIND)
+                    | (Refusal::Identity, OpenTableFrame::KIND)
+                    | (Refusal::Cut, CutFrame::KIND)
+            );
             let (kind, refusal) = (head.kind, refusal.name());
-            match typed || is_late {
+            match is_usual {
                 true => tracing::info!(%peer, refusal, kind, text, kept_back, "a request was refused"),
                 false => tracing::warn!(%peer, refusal, kind, text, kept_back, "a request was refused"),
             }

@@ -2,8 +2,6 @@
 //! only from the process that follows.
 
 use gannet_worker::FollowedCut;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,13 +14,11 @@ pub(crate) struct MirrorChange {
     pub(crate) done: SyncSender<Result<(), String>>,
 }
 
-/// Cuts on their way to the thread of a server that mirrors.
+/// The cut on its way to the thread of a server that mirrors.
 #[derive(Default)]
 pub(crate) struct Mirror {
-    changes: Mutex<VecDeque<MirrorChange>>,
+    change: Mutex<Option<MirrorChange>>,
     waker: Mutex<Option<Box<dyn Fn() + Send>>>,
-    /// The thread takes a cut over now, so a table that is not there is made.
-    pub(crate) makes_tables: AtomicBool,
     /// When the last cut was taken over, by the net's time, and how old it was then.
     taken: Mutex<Option<(Duration, Duration)>>,
 }
@@ -36,23 +32,17 @@ impl Mirror {
     /// Hands a cut on, in place of one that has not been taken. The receiver hears when the server has taken it over.
     pub(crate) fn put(&self, cut: Arc<FollowedCut>, age: Duration) -> Receiver<Result<(), String>> {
         let (done, taken) = sync_channel(1);
-        let changes = &mut self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        changes.clear();
-        changes.push_back(MirrorChange { cut, age, done });
+        let change = Some(MirrorChange { cut, age, done });
+        *self.change.lock().unwrap_or_else(PoisonError::into_inner) = change;
         if let Some(wake) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             wake();
         }
         taken
     }
 
-    /// The next cut.
+    /// The cut that has come.
     pub(crate) fn take(&self) -> Option<MirrorChange> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-
-    /// Whether tables may be made now.
-    pub(crate) fn makes_tables(&self) -> bool {
-        self.makes_tables.load(Relaxed)
+        self.change.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Notes that a cut of this age was taken over now.

@@ -12,19 +12,18 @@ use gannet_core::{Schema, Shards, TableIdentity, TableUid};
 use gannet_transport::Net;
 use gannet_worker::{FollowedCut, FollowedRows};
 use std::collections::HashSet;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Rows of a shard that are looked at once.
 const PAGE: usize = 4096;
 
 impl<N: Net> ShardThread<N> {
-    /// Takes over the cuts that have come, and ends those that are read too slowly.
+    /// Takes over the cut that has come, and ends those that are read too slowly.
     pub(crate) fn follow_and_feed(&mut self) {
         if !self.tables.checkpoints.cuts.released.is_empty() {
             end_slow_followers(&mut self.tables, self.net.now());
         }
         let Some(mirror) = self.tables.mirror.clone() else { return };
-        while let Some(MirrorChange { cut, age, done }) = mirror.take() {
+        if let Some(MirrorChange { cut, age, done }) = mirror.take() {
             let now = self.net.now();
             let taken =
                 take_over(&mut self.tables, &cut).and_then(|()| match (&cut.snapshot, &mut self.runs) {
@@ -42,11 +41,10 @@ impl<N: Net> ShardThread<N> {
 
 /// Makes the rows here those of a cut.
 fn take_over(tables: &mut ServerTables, cut: &FollowedCut) -> Result<(), String> {
-    let others =
-        tables.names().into_iter().filter(|name| cut.tables.iter().all(|of| of.schema.name != *name));
+    let others = tables.names().into_iter().filter(|name| cut.tables.iter().all(|of| of.name != *name));
     others.collect::<Vec<_>>().iter().try_for_each(|name| drop_table(tables, name)).map_err(in_words)?;
-    for (place, table) in cut.tables.iter().enumerate() {
-        let number = number_of(tables, &table.schema)?;
+    for (place, schema) in cut.tables.iter().enumerate() {
+        let number = number_of(tables, schema)?;
         let Some(shards) = &mut tables.all[number].shards else { continue };
         let of_table = || cut.rows.iter().filter(|rows| rows.table == place);
         if cut.is_full {
@@ -81,11 +79,10 @@ fn number_of(tables: &mut ServerTables, schema: &Schema) -> Result<usize, String
     }
     let identity = TableIdentity { uid: TableUid::NONE, server: 0, servers: 1 };
     let claim = IdentityClaim { identity, make_in: tables.home.incarnation };
-    let mirror = tables.mirror.clone();
-    let allow = |makes| mirror.iter().for_each(|mirror| mirror.makes_tables.store(makes, Relaxed));
-    allow(true);
+    // Nobody but the follower makes tables here.
+    let mirror = tables.mirror.take();
     let opened = tables.open(schema.clone(), claim);
-    allow(false);
+    tables.mirror = mirror;
     opened.map_err(in_words)
 }
 

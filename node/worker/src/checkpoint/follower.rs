@@ -34,13 +34,6 @@ const DROPPED_AFTER: Duration = Duration::from_secs(10);
 const TRIES: u32 = 5;
 const RETRY_MAX: Duration = Duration::from_millis(40);
 
-/// A table of a cut.
-#[derive(Clone, Debug)]
-pub struct FollowedTable {
-    /// Its schema on the servers, with its name there.
-    pub schema: Schema,
-}
-
 /// Rows of one shard that have changed, or keys whose rows are gone.
 #[derive(Clone, Debug)]
 pub struct FollowedRows {
@@ -56,8 +49,8 @@ pub struct FollowedRows {
 /// each push on all its shards, or on none.
 #[derive(Clone, Debug)]
 pub struct FollowedCut {
-    /// The tables, in the order of their names.
-    pub tables: Vec<FollowedTable>,
+    /// The schemas of the tables on the servers, in the order of their names there.
+    pub tables: Vec<Schema>,
     /// The cut has all rows. Otherwise it has what changed since the cut before.
     pub is_full: bool,
     /// Deletions and rows. A key whose row was deleted and made again is among the rows, and not among the deletions.
@@ -77,8 +70,6 @@ pub struct FollowedCut {
     pub at: Duration,
     /// How old the rows were then. More than 0 if the servers follow others themselves.
     pub age: Duration,
-    /// How long pushes were held back.
-    pub held: Duration,
 }
 
 /// A follower of the tables of a run.
@@ -222,7 +213,6 @@ impl<N: Net> Follower<N> {
     fn read(&mut self, worker: &mut Worker<N>, batch_tables: &[String]) -> Result<FollowedCut, WorkerError> {
         let number = draw_cut()?;
         let cut = CutName { number, run: &self.run };
-        let from = self.net.now();
         let freeze = Freeze { limit: FREEZE, batch_tables, for_follower: true };
         let frozen = freeze_servers(worker, &self.net, cut, &freeze)?;
         let tables = tables_of_cut(&frozen, &self.run)?;
@@ -235,7 +225,6 @@ impl<N: Net> Follower<N> {
         let at = self.net.now();
         let marked = cut_step(worker, cut, &CutActionV1::MarkForFollower(mark))?;
         cut_step(worker, cut, &CutActionV1::Release)?;
-        let held = self.net.now().saturating_sub(from);
         let marked = MarkedCut::of(marked, &tables, batch_tables)?;
         let schemas = schemas_of(&tables, &marked)?;
         let run = run_of(&marked, &self.run)?;
@@ -259,10 +248,9 @@ impl<N: Net> Follower<N> {
             snapshot: state(&marked, RUNS).map(<[u8]>::to_vec),
             commands: marked.shards.values().map(|shard| shard.to).sum(),
             history: history(&tables, &marked),
-            tables: schemas.into_iter().map(|schema| FollowedTable { schema }).collect(),
+            tables: schemas,
             at,
             age: age(&marked),
-            held,
         })
     }
 }

@@ -80,9 +80,10 @@ pub(crate) fn answer_read_cut(
     // Space for the reply comes first: a block is taken once.
     let out = transmit.reserve(PART_BYTES_MAX).ok_or(Full)?;
     let cut = tables.checkpoints.cuts.get_mut(number);
-    let reader = cut.as_ref().map_or(CutReader::Checkpoint, |cut| cut.reader());
-    let mut empty = CutStream::default();
-    let stream = cut.and_then(|cut| cut.stream.as_mut()).unwrap_or(&mut empty);
+    let marked = cut.and_then(|cut| Some((cut.reader(), cut.stream.as_mut()?)));
+    let Some((reader, stream)) = marked else {
+        return refuse(Refusal::Malformed, "the cut is not marked for a follower");
+    };
     let block = next_block(stream, &mut tables.all, reader)?;
     let is_last = stream.blocks.is_empty() && stream.left.is_empty();
     let mut answer =

@@ -22,18 +22,17 @@ pub(crate) fn freeze_tables(
     now: Duration,
 ) -> Result<CutReplyV1, RequestFailure> {
     let cuts = &tables.checkpoints.cuts;
-    // A checkpoint that is written lets a follower cut, and a follower that reads lets a checkpoint begin.
+    // A checkpoint that is written lets followers cut, and followers that read let a checkpoint begin.
     let is_like = |cut: &&ThreadCut| cut.for_follower == begun.for_follower;
-    let others: Vec<&ThreadCut> = cuts.released.iter().filter(is_like).chain(&cuts.cut).collect();
-    let is_busy = |cut: &&&ThreadCut| cut.session != begun.session && cut.is_busy(now);
-    let busy: Vec<&&ThreadCut> = others.iter().filter(is_busy).collect();
-    let held = cuts.cut.as_ref().filter(|cut| cut.session != begun.session && cut.is_busy(now));
-    if let Some(cut) = held.or_else(|| busy.first().map(|cut| **cut).filter(|_| !begun.for_follower)) {
-        let text =
-            format!("thread {} already writes cut {:016x}: try again later", tables.thread(), cut.number);
+    let like: Vec<&ThreadCut> = cuts.released.iter().filter(is_like).collect();
+    let is_over = |cut: &ThreadCut| cut.session == begun.session || !cut.is_busy(now);
+    let busy = like.iter().filter(|cut| !is_over(cut)).count();
+    let holds = cuts.cut.as_ref().is_some_and(|cut| !is_over(cut));
+    if holds || (busy > 0 && !begun.for_follower) {
+        let text = format!("thread {} already takes a cut: try again later", tables.thread());
         return refuse(Refusal::Cut, text);
     }
-    if begun.for_follower && busy.len() >= FOLLOWERS_MAX {
+    if busy >= FOLLOWERS_MAX {
         let text = format!(
             "thread {} has {FOLLOWERS_MAX} followers that read now, the limit: try again later, or let a follower \
              follow another one",
@@ -41,8 +40,8 @@ pub(crate) fn freeze_tables(
         );
         return refuse(Refusal::Cut, text);
     }
-    let is_over = |cut: &&ThreadCut| cut.session == begun.session || !cut.is_busy(now);
-    let over: Vec<u64> = others.into_iter().filter(is_over).map(|cut| cut.number).collect();
+    let over = like.into_iter().filter(|cut| is_over(cut)).chain(&cuts.cut);
+    let over: Vec<u64> = over.map(|cut| cut.number).collect();
     over.into_iter().for_each(|number| end_cut(tables, number, now));
     let most = if begun.for_follower { FOLLOWER_FREEZE_MAX } else { CUT_FREEZE_MAX };
     let until = Some(now + Duration::from_millis(u64::from(ms)).min(most));

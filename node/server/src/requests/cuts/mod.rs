@@ -2,6 +2,8 @@
 
 pub(crate) mod absent;
 pub(crate) mod follower;
+#[cfg(test)]
+mod follower_tests;
 pub(crate) mod holding;
 pub(crate) mod protocol;
 pub(crate) mod slices;

@@ -2,6 +2,7 @@
 //! the cut's cursors, bit for bit, and has all that was acknowledged before.
 
 use super::history::{Acked, History};
+use super::mortal::{self, Mortal};
 use super::restored::{compare, must_have};
 use crate::saved::Rows;
 use gannet_core::Cursor;
@@ -48,7 +49,7 @@ impl Copying {
             self.tables.clear();
         }
         for of in &cut.rows {
-            let schema = &cut.tables[of.table].schema;
+            let schema = &cut.tables[of.table];
             let table = self.tables.entry(schema.name.clone()).or_default();
             match &of.rows {
                 None => of.keys.iter().for_each(|key| drop(table.remove(key))),
@@ -65,7 +66,7 @@ impl Copying {
     pub fn check(&self, cut: &FollowedCut, history: &History, acked: &Acked) {
         for (number, job) in history.tables.iter().enumerate() {
             let name = &job.schema.name;
-            let place = cut.tables.iter().position(|table| table.schema.name == *name);
+            let place = cut.tables.iter().position(|table| table.name == *name);
             let place = place.unwrap_or_else(|| panic!("{name} is missing"));
             let of_table = cut.cursors.iter().filter(|(table, _)| *table == place);
             let cursors: Vec<Cursor> = of_table.map(|(_, cursor)| *cursor).collect();
@@ -74,6 +75,12 @@ impl Copying {
             compare(&copy, &history.rows(number, &cursors), name);
         }
     }
+}
+
+/// A follower that is killed at one of its waits, perhaps while pushes are held back for it.
+pub fn cut_short(net: Mortal, addrs: Vec<String>) {
+    let mut follower = Follower::new(net, &WorkerConfig::reader(addrs), "");
+    let _ = mortal::run(|| follower.cut(&[]).and_then(|_| follower.cut(&[])));
 }
 
 /// What a cut has shown.

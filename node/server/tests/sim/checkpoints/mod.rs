@@ -11,7 +11,7 @@ mod trainer;
 
 use crate::stepping::{Seed, are_all, seeds_from};
 use cluster::{Cluster, Happened, Host, Trouble};
-use followed::{Copying, Followed, shown};
+use followed::{Copying, Followed, cut_short, shown};
 use gannet_core::{CheckpointDir, Schema, Write};
 use gannet_memory_store::{Fault, MemoryStore, StoreCall};
 use gannet_optim::{Add, Rule};
@@ -123,6 +123,9 @@ impl Job {
     /// Each follower takes some cuts, which may fail. Returns whether the last ones did not.
     fn follow(&mut self, prng: &mut Prng, checks: bool) -> bool {
         let mut all = true;
+        if !self.copies.is_empty() && prng.below(3) == 0 {
+            cut_short(Mortal::new(&self.sim, prng.below(60)), self.cluster.borrow().addrs());
+        }
         for number in 0..self.copies.len() {
             for _ in 0..1 + prng.below(2) {
                 self.run(20, prng);
