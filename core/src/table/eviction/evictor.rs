@@ -9,7 +9,7 @@ use crate::table::eviction::hour_share::HourShare;
 use crate::table::eviction::push_times::PushTimes;
 use crate::table::eviction::settings::{Eviction, EvictionError};
 use crate::table::owned::shard::Shard;
-use crate::table::owned::shards::Shards;
+use crate::table::owned::shards::{NO_SLOT, Shards};
 use crate::table::pushes::read_write::Read;
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -278,22 +278,24 @@ impl FullPass {
 }
 
 /// Which rows go when only `target` rows stay, the newest: those below a version, and so many of this version. Of a
-/// shard with many slots a sample of them answers.
+/// shard with many slots a sample of them answers. The intercept stays, however old it is: it must not count here.
 fn oldest_versions(shard: &mut Shard, target: u64) -> (u64, u64) {
     let step = (shard.high_water() as usize).div_ceil(EVICT_SAMPLE).max(1);
     let mut versions: Vec<u64> = Vec::new();
     for slot in (0..shard.high_water()).step_by(step) {
-        let version = shard.image.row(slot).version();
-        if version & LIVE != 0 {
-            versions.push(version >> 2);
+        let row = shard.image.row(slot);
+        if row.version() & LIVE != 0 && row.key() != INTERCEPT_KEY {
+            versions.push(row.version() >> 2);
         }
     }
-    let (live, sample) = (shard.live().max(1), versions.len() as u64);
-    let gone = (live.saturating_sub(target) * sample).div_ceil(live).min(sample);
-    let Some(last) = gone.checked_sub(1) else { return (shard.command, live) };
+    let too_many = shard.live().saturating_sub(target);
+    let intercept = shard.find(INTERCEPT_KEY) != NO_SLOT;
+    let (rows, sample) = (shard.live().saturating_sub(intercept.into()).max(1), versions.len() as u64);
+    let gone = (too_many * sample).div_ceil(rows).min(sample);
+    let Some(last) = gone.checked_sub(1) else { return (shard.command, rows) };
     let (older, version, _) = versions.select_nth_unstable(last as usize);
     let below = older.iter().filter(|older| *older < version).count() as u64;
-    (*version, ((gone - below) * live).div_ceil(sample))
+    (*version, ((gone - below) * rows).div_ceil(sample))
 }
 
 /// Deletes the row of a key of the shard in this place, as a command.

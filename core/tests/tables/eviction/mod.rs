@@ -311,6 +311,21 @@ fn rows_die_as_a_model_says_and_no_change_reaches_the_next_row() {
     assert!(refused > 30 && evicted.iter().all(|&of| of > 5), "{refused} refused, {evicted:?} evicted");
 }
 
+/// The intercept is the oldest row of a shard that is one row too full: the next oldest goes, and the intercept stays.
+#[test]
+fn a_full_shard_keeps_its_old_intercept_and_frees_the_next_row() {
+    let beside = |key: &u64| shard(*key) == shard(INTERCEPT_KEY);
+    let mut world = World::new(Eviction { capacity: Some(Capacity::Rows(4)), ..Eviction::default() });
+    world.run(Call::Gradients(vec![INTERCEPT_KEY]));
+    for key in (0..).filter(beside).take(2) {
+        world.run(Call::Gradients(vec![key]));
+    }
+    world.slices(1);
+    assert_eq!(world.evicted, [0, 0, 1]);
+    assert!(world.rows.len() == 2 && world.rows.contains_key(&INTERCEPT_KEY), "{:?}", world.rows.keys());
+    world.check();
+}
+
 /// Keys that come once and never again: the rows that die make room for the next, and the images stop growing.
 #[test]
 fn images_stay_bounded_while_keys_move() {
