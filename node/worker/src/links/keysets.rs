@@ -35,9 +35,15 @@ pub(crate) struct RowNames {
     pub(crate) read_at: Vec<[u64; 2]>,
 }
 
-/// The lowest of these versions, of no incarnation: rows of one of these reads are not older.
-pub(crate) fn oldest(read_at: &[[u64; 2]]) -> [u64; 2] {
-    [read_at.iter().map(|&[version, _]| version).min().unwrap_or(0), 0]
+/// Chunks of a batch, each with when its rows were read: a version, and the incarnation of a server.
+pub(crate) type ReadChunks = Vec<(Chunk, [u64; 2])>;
+
+/// When the rows of another chunk of that batch were read: the lowest version of the chunks with some of its rows, of no
+/// incarnation.
+pub(crate) fn read_at_of(chunk: &Chunk, read: &ReadChunks) -> [u64; 2] {
+    let has = |of: &Chunk| of.start < chunk.start + chunk.len && chunk.start < of.start + of.len;
+    let versions = read.iter().filter(|(of, _)| has(of)).map(|(_, [version, _])| *version);
+    [versions.min().unwrap_or(0), 0]
 }
 
 impl KeptPulls {
@@ -106,15 +112,18 @@ impl KeptPulls {
 }
 
 impl KeptKeysets {
-    /// When the rows of each part of a push were read. If its parts are others than those of the pull, all count as
-    /// read when the first were.
+    /// When the rows of each part of a push were read. A part that has rows of several parts of the pull counts as read
+    /// when the first of them was.
     fn read_at(&self, laid: &Relayout, same: bool) -> Vec<[u64; 2]> {
+        if same {
+            return self.parts.iter().map(|part| part.read_at).collect();
+        }
+        if self.laid.keys() != laid.keys() {
+            return vec![[0; 2]; laid.chunks().len()];
+        }
         let parts = self.laid.chunks().iter().zip(&self.parts);
-        let all: Vec<[u64; 2]> = match same {
-            true => parts.map(|(_, part)| part.read_at).collect(),
-            false => parts.filter(|(chunk, _)| chunk.len > 0).map(|(_, part)| part.read_at).collect(),
-        };
-        if same { all } else { vec![oldest(&all); laid.chunks().len()] }
+        let read: ReadChunks = parts.map(|(chunk, part)| (*chunk, part.read_at)).collect();
+        laid.chunks().iter().map(|chunk| read_at_of(chunk, &read)).collect()
     }
 
     fn forget<S: Stream>(&self, peers: &mut [Peer<S>]) {

@@ -21,7 +21,7 @@
 
 use crate::error::WorkerError;
 use crate::links::attempts::back_off;
-use crate::links::keysets::oldest;
+use crate::links::keysets::{ReadChunks, read_at_of};
 use crate::links::opening::Opening;
 use crate::links::peer::Peer;
 use crate::links::state::Links;
@@ -194,10 +194,15 @@ fn reassign_flight<N: Net>(
         }
         RequestWork::Push(push) => {
             let table = &tables[push.laid.table()];
+            let read: ReadChunks =
+                push.laid.chunks().iter().copied().zip(push.since.iter().copied()).collect();
             let new = push.laid.cut_anew(&numbers, &table.schema, &table.owners);
             let parts = new.end as usize;
             push.keysets.resize(parts, 0);
-            push.since.resize(if push.since.is_empty() { 0 } else { parts }, oldest(&push.since));
+            if !read.is_empty() {
+                let chunks = &push.laid.chunks()[push.since.len()..];
+                push.since.extend(chunks.iter().map(|chunk| read_at_of(chunk, &read)));
+            }
             if !push.slots.is_empty() {
                 numbers.iter().for_each(|&number| push.slots[number as usize] = Vec::new());
                 push.slots.resize(parts, Vec::new());
