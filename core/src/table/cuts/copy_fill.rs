@@ -8,6 +8,7 @@
 
 use crate::error::OpenError;
 use crate::image::files::store::Store;
+use crate::image::layout::FORGOTTEN;
 use crate::schema::identity::{ImageOrigin, TableIdentity};
 use crate::schema::shard_set::{ShardPlaces, ShardSet};
 use crate::schema::table_schema::Schema;
@@ -19,6 +20,7 @@ use crate::table::cuts::copy_state::CopyState;
 use crate::table::owned::shards::Shards;
 use crate::table::progress::newest_incarnations::Incarnations;
 use crate::table::progress::pushers::PusherEntry;
+use std::sync::atomic::Ordering::Release;
 
 impl Shards {
     /// Opens empty copies of the shards `births`, each with its owner's birth. They are in memory. They refuse commands
@@ -186,6 +188,8 @@ impl Shards {
         if !shard.set_sketch(schema, memory.sketch) {
             return Err(ReplayError::Rows(number));
         }
+        // The owner may have deleted rows before that were not here yet. The ring knows nothing of them.
+        shard.image.word(FORGOTTEN).store(shard.command, Release);
         shard.copy = CopyState::Whole;
         Ok(())
     }

@@ -176,6 +176,8 @@ impl World {
         for (i, (&key, value)) in keys.iter().zip(&values).enumerate() {
             if since.as_ref().is_some_and(|(deaths, _)| deaths[i] != self.died(key)) {
                 refused += 1;
+                // What was computed on top of a refused change is too late as well.
+                *self.deaths.entry(key).or_default() += 1;
                 continue;
             }
             let row = self.rows.entry(key).or_default();

@@ -6,7 +6,6 @@ use crate::simulated::faults;
 use crate::stepping::{Seed, are_all, seeds_from};
 
 use gannet_core::{Capacity, Eviction};
-use gannet_server::ReplicationMode;
 use gannet_sim::{Sim, SimProcess};
 use gannet_transport::{Net, Poll, Prng};
 use gannet_worker::{Places, WorkerConfig};
@@ -67,9 +66,9 @@ impl Program {
 }
 
 /// Runs a cluster whose servers die while workers push. Returns how many owners have failed.
-fn run(seed: u64, replication: ReplicationMode, seen: &Rc<RefCell<Seen>>) -> u64 {
+fn run(seed: u64, seen: &Rc<RefCell<Seen>>) -> u64 {
     let sim = Sim::new(seed, faults(seed));
-    let mut cluster = Cluster::replicated(&sim, seed, replication);
+    let mut cluster = Cluster::new(&sim, seed);
     let after = (seed % 4 == 3).then_some(Duration::from_millis(200));
     let eviction = Eviction { capacity: Some(Capacity::Rows(CAPACITY)), after, ..Eviction::default() };
     let places = Places { coordinator: cluster.reach(), job: "job".into() };
@@ -95,8 +94,7 @@ fn rows_that_died_stay_dead_when_a_backup_takes_the_place() {
     let mut failed = 0;
     for seed in seeds_from(5_300, 12) {
         let _seed = Seed::begin(seed);
-        let modes = [ReplicationMode::Sync, ReplicationMode::Async];
-        failed += run(seed, modes[seed as usize / 12 % 2], &seen);
+        failed += run(seed, &seen);
     }
     let seen = seen.borrow();
     let Seen { refused, died, kept, .. } = *seen;
