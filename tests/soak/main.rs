@@ -7,6 +7,7 @@
 //! --nocapture` repeats it, as far as timing allows.
 
 mod chaos;
+mod followers;
 #[path = "../harness/mod.rs"]
 mod harness;
 

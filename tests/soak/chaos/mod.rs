@@ -4,7 +4,7 @@ mod counted;
 mod round;
 
 pub use counted::{Counting, SUMS, batches_by_key, counts_in_rows, records_by_key};
-pub use round::Round;
+pub use round::{Dice, Round};
 use round::{Limits, What};
 
 use crate::harness::{Done, Process, Served, gannet, limit, run};

@@ -67,15 +67,15 @@ impl Limits {
 }
 
 /// Numbers from a seed.
-struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         gannet::table::mix(self.0) % n
     }
 
-    fn millis(&mut self, from: u64, to: u64) -> Duration {
+    pub fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.below(to - from))
     }
 }

@@ -1,0 +1,133 @@
+//! Followers of a training whose processes are killed, as seeds decide: `gannet serve --follow`, and one that this one
+//! feeds. All the time requests go to both, and each answer is checked.
+//!
+//! An answer names a position. It has each push as a whole or not at all, and as many pushes as the position says. At
+//! one position all answers have the same bytes. Later positions of a history have at least as much. The age
+//! is true: an answer has all that was acknowledged before its rows were on the servers, and while servers are away
+//! the age grows with the clock. When all is trained, the answers are those of the model that was saved.
+//!
+//! `GANNET_SOAK_ROUNDS` and `GANNET_SOAK_FROM` are those of the other rounds. `GANNET_SOAK_SEED=7 cargo test --test soak
+//! followers -- --nocapture` runs one round again, as far as timing allows.
+
+mod asking;
+mod data;
+mod deal;
+mod faults;
+mod http;
+mod job;
+mod pusher;
+mod state;
+
+use crate::harness::ok;
+use crate::number;
+use deal::Dealer;
+use faults::Round;
+use job::{Job, until};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+/// What rounds have shown.
+#[derive(Default, Debug)]
+struct Shown {
+    /// Servers killed, places taken by backups, places moved, servers stopped, followers, trainers, restores.
+    dealt: [u32; 7],
+    answers: u64,
+    positions: u64,
+    histories: u64,
+    /// Answers with the same pushes as one before; answers whose age was checked; readings of ages.
+    shared: u64,
+    dated: u64,
+    readings: u64,
+    /// The most commands of a history that are no pushes of rows.
+    other: i64,
+    longest: Duration,
+}
+
+impl Job {
+    /// Asks until an answer has all that was trained and pushed, and the bits of `gannet predict`.
+    fn has_all(&self, which: usize) {
+        let question = data::question();
+        let file = self.folder.path().join("question.svm");
+        std::fs::write(&file, &question).unwrap();
+        let model = ok(&format!("predict {} --model {}", file.display(), self.model().display())).out;
+        let trained = data::trained();
+        // The last pushes may have come when the model was saved.
+        let of_groups = trained.len() * 6;
+        let start = |text: &str| text.lines().take(of_groups).map(str::to_owned).collect::<Vec<_>>();
+        let mut client = http::Client::new(&self.state.followers[which].addr);
+        until("the trained model", || {
+            let answer = client.predict(&question).unwrap();
+            let counts = self.state.take(which, &answer.version, &answer.text).unwrap();
+            let lives = self.state.lives.lock().unwrap();
+            let (number, life) = (lives.len() - 1, lives.last().unwrap());
+            let pushed = life.acked.last().map_or(0, |(_, number)| *number);
+            let has_all = counts.groups == trained && counts.lives[number].second == pushed;
+            (has_all && start(&answer.text) == start(&model)).then_some(())
+        });
+    }
+}
+
+/// Runs one round.
+fn run(round: &Round, shown: &mut Shown) {
+    let mut job = Job::start(round);
+    let (state, question) = (job.state.clone(), data::question());
+    std::thread::scope(|scope| {
+        let passed = catch_unwind(AssertUnwindSafe(|| {
+            let mut dealer = Dealer::new(&mut job);
+            (0..2).for_each(|which| dealer.job.start_follower(which));
+            for which in 0..2 {
+                scope.spawn({
+                    let (state, question) = (&state, &question);
+                    move || asking::ask(state, which, question)
+                });
+                scope.spawn({
+                    let state = &state;
+                    move || asking::watch(state, which)
+                });
+            }
+            let dealt = catch_unwind(AssertUnwindSafe(|| {
+                round.blows.iter().for_each(|blow| dealer.deal(blow));
+                dealer.finish();
+            }));
+            shown.dealt.iter_mut().zip(dealer.dealt).for_each(|(all, dealt)| *all += dealt);
+            shown.longest = shown.longest.max(dealer.longest);
+            dealt
+        }));
+        state.stop.store(true, SeqCst);
+        passed.and_then(|dealt| dealt).unwrap_or_else(|why| std::panic::resume_unwind(why));
+    });
+    state.check();
+    let (positions, histories, other) = state.seen();
+    shown.positions += positions;
+    shown.histories += histories;
+    shown.other = shown.other.max(other);
+    shown.answers += state.answers.load(SeqCst);
+    shown.shared += state.shared.load(SeqCst);
+    shown.dated += state.dated.load(SeqCst);
+    shown.readings += state.readings.load(SeqCst);
+}
+
+#[test]
+fn followers_answer_the_model_at_the_position_that_they_name() {
+    let seed = number("GANNET_SOAK_SEED", 0);
+    let from = number("GANNET_SOAK_FROM", 1);
+    let seeds = if seed > 0 { seed..seed + 1 } else { from..from + number("GANNET_SOAK_ROUNDS", 3) };
+    let (mut all, mut failed) = (Shown::default(), Vec::new());
+    for seed in seeds.clone() {
+        let (round, start) = (Round::draw(seed), Instant::now());
+        println!("followers seed {seed} {round:?}");
+        let passed = catch_unwind(AssertUnwindSafe(|| run(&round, &mut all)));
+        let seconds = start.elapsed().as_secs_f64();
+        match passed {
+            Ok(()) => println!("  {seconds:.1} s, so far {all:?}"),
+            Err(why) => {
+                let why = why.downcast_ref::<String>().map_or("see above", |why| why);
+                println!("  {seconds:.1} s, FAILED: {why}");
+                failed.push(format!("GANNET_SOAK_SEED={seed}: {why}"));
+            }
+        }
+    }
+    println!("{} rounds of followers: {all:#?}", seeds.end - seeds.start);
+    assert!(failed.is_empty(), "{failed:#?}");
+}

@@ -1,0 +1,179 @@
+//! What all threads of a round know: who is down, what was pushed, what was answered.
+
+use super::data::Counts;
+use super::pusher::Life;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// How far the clock of a follower's metrics and that of this process may differ.
+pub const SLACK: Duration = Duration::from_millis(100);
+
+/// A follower of the round: the one that feeds the other, or that one.
+pub struct FollowerState {
+    pub addr: String,
+    /// How often it was killed, and whether it is dead now.
+    pub deaths: AtomicU64,
+    pub is_down: AtomicBool,
+    /// Times in which nothing new could reach it.
+    pub cut_off: Mutex<Vec<(Instant, Option<Instant>)>>,
+    /// The latest moment whose rows it has, according to its age.
+    pub rows_of: Mutex<Option<Instant>>,
+}
+
+/// By history and place in it.
+type Positions = Mutex<BTreeMap<(String, u64), Position>>;
+
+/// A position, and the answer there.
+struct Position {
+    answer: String,
+    counts: Counts,
+    /// Commands that are no pushes of rows, such as the ends of tasks, less the pushes before a restore.
+    other: i64,
+}
+
+/// What the threads share.
+pub struct State {
+    pub followers: [FollowerState; 2],
+    pub lives: Mutex<Vec<Life>>,
+    /// Shards of the table. 0: not known yet.
+    pub shards: AtomicU64,
+    /// By history and commands.
+    positions: Positions,
+    /// The same by life of the rows and commands of the counts.
+    by_life: Positions,
+    /// Answers of the follower that the other one feeds, by their versions.
+    fed: Mutex<BTreeMap<String, String>>,
+    pub answers: AtomicU64,
+    /// Answers whose pushes another answer had, of whichever follower.
+    pub shared: AtomicU64,
+    /// Answers whose age was held against the log of pushes.
+    pub dated: AtomicU64,
+    /// Readings of age and readiness.
+    pub readings: AtomicU64,
+    pub stop: AtomicBool,
+    wrong: Mutex<Vec<String>>,
+}
+
+impl State {
+    pub fn new(addrs: [String; 2]) -> State {
+        let follower = |addr| FollowerState {
+            addr,
+            deaths: AtomicU64::new(0),
+            is_down: AtomicBool::new(true),
+            cut_off: Mutex::default(),
+            rows_of: Mutex::default(),
+        };
+        State {
+            followers: addrs.map(follower),
+            lives: Mutex::default(),
+            shards: AtomicU64::new(0),
+            positions: Mutex::default(),
+            by_life: Mutex::default(),
+            fed: Mutex::default(),
+            answers: AtomicU64::new(0),
+            shared: AtomicU64::new(0),
+            dated: AtomicU64::new(0),
+            readings: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            wrong: Mutex::default(),
+        }
+    }
+
+    pub fn is_wrong(&self, what: String) {
+        let mut wrong = self.wrong.lock().unwrap();
+        if wrong.len() < 10 {
+            wrong.push(what);
+        }
+    }
+
+    /// Fails if anything was wrong.
+    pub fn check(&self) {
+        let wrong = self.wrong.lock().unwrap();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    /// Holds an answer against the position that it names, and against the other answers there and around it. Returns
+    /// its counts. A follower that another one feeds names commands of that one: its version is only a name.
+    pub fn take(&self, which: usize, version: &str, answer: &str) -> Result<Counts, String> {
+        let counts = Counts::of(answer).map_err(|why| format!("{version}: {why}"))?;
+        let (commands, history) = version.split_once('-').ok_or_else(|| format!("version {version:?}"))?;
+        let commands: u64 = commands.parse().map_err(|_| format!("version {version:?}"))?;
+        let of_counts = self.commands(&counts).map_err(|why| format!("{version}: {why}"))?;
+        self.answers.fetch_add(1, SeqCst);
+        let other = commands as i64 - of_counts as i64;
+        let position = Position { answer: answer.to_owned(), counts: counts.clone(), other };
+        match which {
+            0 => self.put(&self.positions, (history.to_owned(), commands), position).map(drop)?,
+            _ => self.put_alone(&self.fed, version, answer)?,
+        }
+        Ok(counts)
+    }
+
+    /// Holds an answer against those of both followers in one life of the rows. They have the same pushes in the same
+    /// order.
+    pub fn take_in_life(&self, life: usize, answer: &str, counts: &Counts) -> Result<(), String> {
+        let place = (format!("life {life}"), self.commands(counts)?);
+        let position = Position { answer: answer.to_owned(), counts: counts.clone(), other: 0 };
+        if self.put(&self.by_life, place, position)? {
+            self.shared.fetch_add(1, SeqCst);
+        }
+        Ok(())
+    }
+
+    fn commands(&self, counts: &Counts) -> Result<u64, String> {
+        counts.commands(self.shards.load(SeqCst) as u32)
+    }
+
+    /// Holds an answer against others with its version.
+    fn put_alone(
+        &self,
+        answers: &Mutex<BTreeMap<String, String>>,
+        version: &str,
+        answer: &str,
+    ) -> Result<(), String> {
+        let mut answers = answers.lock().unwrap();
+        match answers.get(version).is_none_or(|known| known == answer) {
+            true => drop(answers.insert(version.to_owned(), answer.to_owned())),
+            false => return Err(format!("{version} has two answers")),
+        }
+        Ok(())
+    }
+
+    /// Puts an answer in its place, between those of the same history. Returns whether the place was taken.
+    fn put(&self, positions: &Positions, place: (String, u64), position: Position) -> Result<bool, String> {
+        let mut positions = positions.lock().unwrap();
+        if let Some(known) = positions.get(&place) {
+            let differ =
+                || format!("{place:?} has two answers: {:?} and {:?}", known.counts, position.counts);
+            return if known.answer == position.answer { Ok(true) } else { Err(differ()) };
+        }
+        let is_of_history = |of: &(&(String, u64), &Position)| of.0.0 == place.0;
+        let before = positions.range(..&place).next_back().filter(is_of_history);
+        let after = positions.range(&place..).next().filter(is_of_history);
+        let around = [before.map(|of| (of, true)), after.map(|of| (of, false))];
+        for ((at, other), is_before) in around.into_iter().flatten() {
+            let (first, last) = if is_before { (other, &position) } else { (&position, other) };
+            if !last.counts.go_on_from(&first.counts) || last.other < first.other {
+                let [first, last] = [first, last].map(|of| (of.other, &of.counts));
+                return Err(format!("{place:?} does not fit {at:?}: {first:?} then {last:?}"));
+            }
+        }
+        positions.insert(place, position);
+        Ok(false)
+    }
+
+    /// The number of positions and of histories that were answered, and the most commands of a history that are no
+    /// pushes of rows.
+    pub fn seen(&self) -> (u64, u64, i64) {
+        let positions = self.positions.lock().unwrap();
+        let mut histories = BTreeMap::<&str, (i64, i64)>::new();
+        for ((history, _), Position { other, .. }) in positions.iter() {
+            let (least, most) = histories.entry(history).or_insert((*other, *other));
+            (*least, *most) = ((*least).min(*other), (*most).max(*other));
+        }
+        let most = histories.values().map(|(least, most)| most - least).max().unwrap_or(0);
+        (positions.len() as u64, histories.len() as u64, most)
+    }
+}
