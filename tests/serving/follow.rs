@@ -178,6 +178,14 @@ fn a_follower_feeds_followers_and_answers_pulls() {
         await_answer(served, &lines, &predicted(&out, &data));
         assert!(metric(served, "gannet_serve_model_age_seconds") < limit().as_secs_f64());
     }
+    // Both name the position of the job's servers. The last one may have to end.
+    let version =
+        |served| post(served, "/v1/predict", lines.as_bytes()).header("gannet-version").unwrap().to_owned();
+    let start = Instant::now();
+    while version(&first) != version(&second) {
+        assert!(start.elapsed() < limit(), "{} and {}", version(&first), version(&second));
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let (schema, keys, rows) = saved(&out, "own");
     for addr in [&from_first, &from_second] {
         for transport in [Transport::Tcp, Transport::Shm] {

@@ -19,8 +19,18 @@ pub(crate) struct MirrorChange {
 pub(crate) struct Mirror {
     change: Mutex<Option<MirrorChange>>,
     waker: Mutex<Option<Box<dyn Fn() + Send>>>,
-    /// When the last cut was taken over, by the net's time, and how old it was then.
-    taken: Mutex<Option<(Duration, Duration)>>,
+    taken: Mutex<Option<Taken>>,
+}
+
+/// The last cut that was taken over.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// When, by the net's time.
+    at: Duration,
+    /// How old it was then.
+    age: Duration,
+    /// Its commands and its history.
+    position: (u64, u64),
 }
 
 impl Mirror {
@@ -46,13 +56,14 @@ impl Mirror {
     }
 
     /// Notes that a cut of this age was taken over now.
-    pub(crate) fn note(&self, now: Duration, age: Duration) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, age));
+    pub(crate) fn note(&self, cut: &FollowedCut, now: Duration, age: Duration) {
+        let taken = Taken { at: now, age, position: (cut.commands, cut.history) };
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken);
     }
 
-    /// How old the rows here are. `None`: there are none yet.
-    pub(crate) fn age(&self, now: Duration) -> Option<Duration> {
+    /// How old the rows here are, and their commands and history on the servers of the job. `None`: there are none yet.
+    pub(crate) fn taken(&self, now: Duration) -> Option<(Duration, (u64, u64))> {
         let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.map(|(at, age)| now.saturating_sub(at) + age)
+        taken.map(|Taken { at, age, position }| (now.saturating_sub(at) + age, position))
     }
 }

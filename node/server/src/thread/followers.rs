@@ -31,7 +31,7 @@ impl<N: Net> ShardThread<N> {
                     _ => Ok(()),
                 });
             if taken.is_ok() {
-                mirror.note(now, age);
+                mirror.note(&cut, now, age);
             }
             // Who has gone does not wait for it.
             let _ = done.try_send(taken);

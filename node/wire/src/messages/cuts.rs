@@ -56,6 +56,10 @@ pub struct FollowerMarkV1 {
 /// The name of a state of a follower's cut: how old the rows are, in nanoseconds, if the server follows others itself.
 pub const AGE: &str = "age";
 
+/// The name of a state of a follower's cut: the commands and the history (u64 each) of the rows on the servers of the
+/// job, if the server follows others itself.
+pub const ROWS_POSITION: &str = "position";
+
 /// A push that is not complete on all its shards.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct TornPushV1 {

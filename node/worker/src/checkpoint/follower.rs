@@ -62,7 +62,8 @@ pub struct FollowedCut {
     pub run: Option<(RunId, String)>,
     /// The same, as the servers store it: for a server that mirrors them.
     pub snapshot: Option<Vec<u8>>,
-    /// The commands of all shards together, from the birth of their tables on.
+    /// The commands of all shards together, from the birth of their tables on. If the servers follow others themselves,
+    /// this and the history are those of the first ones.
     pub commands: u64,
     /// Tells histories of the rows apart: it changes when rows of the run were made anew, or restored.
     pub history: u64,
@@ -240,14 +241,16 @@ impl<N: Net> Follower<N> {
         let is_delta = before.is_some_and(|before| goes_on(&before, &tables, &marked));
         let is_full = !is_delta && marked.shards.values().all(|shard| shard.from == 0);
         self.last = (is_delta || is_full).then(|| (names, bases(&tables, &marked)));
+        let own = (marked.shards.values().map(|shard| shard.to).sum(), history(&tables, &marked));
+        let (commands, history) = first_position(&marked).unwrap_or(own);
         Ok(FollowedCut {
             is_full,
             rows,
             cursors: marked.pushers.iter().map(|(of, push)| (of.0 as usize, cursor(push))).collect(),
             run,
             snapshot: state(&marked, RUNS).map(<[u8]>::to_vec),
-            commands: marked.shards.values().map(|shard| shard.to).sum(),
-            history: history(&tables, &marked),
+            commands,
+            history,
             tables: schemas,
             at,
             age: age(&marked),
@@ -307,6 +310,12 @@ fn state<'a>(marked: &'a MarkedCut, name: &str) -> Option<&'a [u8]> {
 fn age(marked: &MarkedCut) -> Duration {
     let bytes = state(marked, AGE).and_then(|bytes| bytes.try_into().ok());
     Duration::from_nanos(bytes.map_or(0, u64::from_le_bytes))
+}
+
+/// The commands and the history of the rows on the servers of the job, if the server follows others itself.
+fn first_position(marked: &MarkedCut) -> Option<(u64, u64)> {
+    let (commands, history) = state(marked, ROWS_POSITION)?.split_first_chunk()?;
+    Some((u64::from_le_bytes(*commands), u64::from_le_bytes(history.try_into().ok()?)))
 }
 
 /// What the servers know of the run.

@@ -17,7 +17,7 @@ use gannet_transport::{Frame, Full, Transmit};
 use gannet_wire::frames::cuts::{CutRowsFrame, ReadCutFrame};
 use gannet_wire::frames::declare::FrameKind;
 use gannet_wire::limits::PART_BYTES_MAX;
-use gannet_wire::messages::cuts::{AGE, CutReplyV1, CutShardV1, FollowerMarkV1};
+use gannet_wire::messages::cuts::{AGE, CutReplyV1, CutShardV1, FollowerMarkV1, ROWS_POSITION};
 use gannet_wire::messages::runs::RUNS;
 use gannet_wire::refusal::Refusal;
 use std::collections::HashMap;
@@ -59,10 +59,12 @@ pub(crate) fn mark_for_follower(
     // What else a checkpoint saves is for servers that go on with the job.
     states.retain(|(name, _)| name == RUNS);
     if let Some(mirror) = &tables.mirror {
-        let Some(age) = mirror.age(now) else {
+        let Some((age, (commands, history))) = mirror.taken(now) else {
             return refuse(Refusal::Cut, "this follower has no rows yet: try again later");
         };
         states.push((AGE.to_owned(), (age.as_nanos() as u64).to_le_bytes().to_vec()));
+        let position = [commands.to_le_bytes(), history.to_le_bytes()].concat();
+        states.push((ROWS_POSITION.to_owned(), position));
     }
     Ok(CutReplyV1::Marked { shards, pushes, states, steps })
 }
