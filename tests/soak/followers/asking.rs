@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const MAX_AGE: Duration = Duration::from_secs(3);
 
 /// An age, which was read between two moments.
-struct Reading {
+pub struct Reading {
     asked: Instant,
     answered: Instant,
     age: Duration,
@@ -58,26 +58,41 @@ fn while_up(state: &State, which: usize, pause: Duration, mut work: impl FnMut(&
     }
 }
 
-/// Asks for predictions.
-pub fn ask(state: &State, which: usize, question: &str) {
-    while_up(state, which, Duration::ZERO, |client| {
+/// Asks for predictions, and checks each answer between two readings of the age.
+pub fn ask(
+    state: &State,
+    which: usize,
+    question: &str,
+    check: impl Fn(&Answer, &Reading, &Reading) -> std::result::Result<(), String>,
+) {
+    while_up(state, which, Duration::from_millis(4), |client| {
         let before = Reading::take(client)?;
-        let Answer { status, version, text } = client.predict(question)?;
+        let answer = client.predict(question)?;
         let after = Reading::take(client)?;
-        if status != 200 {
+        if answer.status != 200 {
+            let Answer { status, text, .. } = answer;
             state.is_wrong(format!("follower {which} refuses a request: {status} {text}"));
             return Ok(());
         }
-        let checked = state.take(which, &version, &text).and_then(|counts| {
-            has_no_more_than_was_sent(state, &counts)?;
-            has_what_was_acknowledged(state, &counts, &before, &after)?
-                .map_or(Ok(()), |life| state.take_in_life(life, &text, &counts))
-        });
+        let checked = check(&answer, &before, &after);
         if let Err(why) = checked {
             state.is_wrong(format!("follower {which}: {why}"));
         }
         Ok(())
     });
+}
+
+/// Holds counts against all that is known.
+pub fn check_counts(
+    state: &State,
+    Answer { version, text, .. }: &Answer,
+    before: &Reading,
+    after: &Reading,
+) -> std::result::Result<(), String> {
+    let counts = state.take(version, text)?;
+    has_no_more_than_was_sent(state, &counts)?;
+    let life = has_what_was_acknowledged(state, &counts, before, after)?;
+    life.map_or(Ok(()), |life| state.take_in_life(life, text, &counts))
 }
 
 /// Nothing is in an answer that had not been sent.

@@ -7,14 +7,13 @@
 use gannet::table::{hash, mix, shard_of};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 /// Records of a pass, and passes.
-pub const RECORDS: u64 = 10_000;
-pub const PASSES: u64 = 3;
+const RECORDS: u64 = 10_000;
+const PASSES: u64 = 3;
 
 /// Flags that make weights count.
-pub const COUNTS: &str = "--model linear --loss squared --no-intercept --normalize off --optimizer sgd --push gradient \
+const COUNTS: &str = "--model linear --loss squared --no-intercept --normalize off --optimizer sgd --push gradient \
                           --reduce sum --alpha 7.888609e-31 --batch 1 --sync asp";
 
 /// Keys that are always pushed together.
@@ -54,17 +53,24 @@ pub fn trained() -> Vec<u64> {
     all
 }
 
-/// Writes the records. Returns their file.
-pub fn records(folder: &Path) -> PathBuf {
+/// What a job trains.
+pub struct Training {
+    /// Lines of libsvm.
+    pub records: String,
+    pub workers: usize,
+    pub flags: String,
+}
+
+/// The training of weights that count.
+pub fn training() -> Training {
     let mut text = String::new();
     for number in groups_of_records() {
         text.push('1');
         group(number).iter().for_each(|key| write!(text, " {key}:1").unwrap());
         text.push('\n');
     }
-    let path = folder.join("records.svm");
-    std::fs::write(&path, text).unwrap();
-    path
+    let flags = format!("{COUNTS} --epochs {PASSES} --tasks on --task-bytes 32KiB --worker-timeout 2");
+    Training { records: text, workers: 2, flags }
 }
 
 /// All keys that are asked for: those of the groups, then those of each life.

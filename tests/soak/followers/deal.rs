@@ -6,6 +6,7 @@ use super::pusher::Pusher;
 use crate::harness::Process;
 use gannet::{Schema, Transports};
 use rustix::process::Signal;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// Longer than the lease of a server: it has lost its place.
@@ -23,14 +24,25 @@ pub struct Dealer<'a> {
     /// Servers killed, places taken by backups, places moved, servers stopped, followers, trainers, restores.
     pub dealt: [u32; 7],
     pub longest: Duration,
+    began: Instant,
 }
 
 impl<'a> Dealer<'a> {
-    pub fn new(job: &'a mut Job) -> Dealer<'a> {
+    /// `pushes`: a worker of this process pushes, too.
+    pub fn new(job: &'a mut Job, pushes: bool) -> Dealer<'a> {
         let schema = job.schema();
-        let mut dealer =
-            Dealer { job, schema, pusher: None, members: [0, 1], dealt: [0; 7], longest: Duration::ZERO };
-        dealer.push();
+        let mut dealer = Dealer {
+            job,
+            schema,
+            pusher: None,
+            members: [0, 1],
+            dealt: [0; 7],
+            longest: Duration::ZERO,
+            began: Instant::now(),
+        };
+        if pushes {
+            dealer.push();
+        }
         dealer
     }
 
@@ -41,7 +53,9 @@ impl<'a> Dealer<'a> {
     }
 
     pub fn deal(&mut self, blow: &Blow) {
-        self.job.until_done(blow.percent);
+        if self.pusher.is_some() {
+            self.job.until_done(blow.percent);
+        }
         let is_of_server = |fault: &Fault| {
             matches!(fault, Fault::KillServer(_) | Fault::MoveServer(_) | Fault::StopServer(_))
         };
@@ -51,6 +65,7 @@ impl<'a> Dealer<'a> {
             let stops = blow.faults.iter().any(|fault| matches!(fault, Fault::StopServer(_)));
             pause = if stops { pause.max(BEYOND_LEASE) } else { pause };
         }
+        println!("  {:.1} s: {:?}", self.began.elapsed().as_secs_f64(), blow.faults);
         blow.faults.iter().for_each(|fault| self.begin(fault));
         std::thread::sleep(pause);
         blow.faults.iter().for_each(|fault| self.end(fault, blow.chance));
@@ -102,8 +117,10 @@ impl<'a> Dealer<'a> {
                     let folder = std::fs::read_dir(self.job.checkpoints()).ok()?;
                     folder.flatten().any(|of| of.path().join("MANIFEST").exists()).then_some(())
                 });
-                self.pusher.take().unwrap().stop(&self.job.state);
-                (0..2).for_each(|which| self.kill_trainer(which));
+                if let Some(pusher) = &mut self.pusher {
+                    pusher.stop(&self.job.state);
+                }
+                (0..self.job.training.workers).for_each(|which| self.kill_trainer(which));
                 (0..2).for_each(|which| self.job.servers[which].take().unwrap().kill());
                 self.cut_off(&[0, 1], None);
             }
@@ -112,6 +129,7 @@ impl<'a> Dealer<'a> {
 
     /// Kills a trainer, unless it has ended.
     fn kill_trainer(&mut self, which: usize) {
+        *self.job.state.dripped.lock().unwrap() = None;
         let Some(mut trainer) = self.job.trainers[which].take() else { return };
         if trainer.is_alive() {
             trainer.child.0.kill().unwrap();
@@ -159,8 +177,10 @@ impl<'a> Dealer<'a> {
                 for which in 0..2 {
                     self.job.servers[which] = Some(self.job.server(which));
                 }
-                (0..2).for_each(|which| self.job.start_trainer(which));
-                self.push();
+                (0..self.job.training.workers).for_each(|which| self.job.start_trainer(which));
+                if self.pusher.is_some() {
+                    self.push();
+                }
                 self.dealt[6] += 1;
             }
         }
@@ -203,19 +223,32 @@ impl<'a> Dealer<'a> {
         self.longest = self.longest.max(start.elapsed());
     }
 
-    /// Waits until all is trained, and holds the answers of both followers against the model that was saved.
-    pub fn finish(&mut self) {
-        if let Some(pusher) = self.pusher.take() {
-            pusher.stop(&self.job.state);
+    /// Waits until all is trained.
+    pub fn end_of_training(&mut self) {
+        if let Some(stands) = self.job.state.dripped.lock().unwrap().take() {
+            rustix::process::kill_process(stands, Signal::CONT).unwrap();
         }
         for trainer in self.job.trainers.iter_mut().filter_map(Option::take) {
             let done = Process::wait(trainer);
             let is_over = done.code == Some(2) && done.err.contains("is finished");
             assert!(done.code == Some(0) || is_over, "{done:?}");
         }
+    }
+
+    /// Waits until all is trained, and holds the answers of both followers against the model that was saved.
+    pub fn finish(&mut self) {
+        println!("  {:.1} s: no more faults", self.began.elapsed().as_secs_f64());
+        if let Some(pusher) = &mut self.pusher {
+            pusher.stop(&self.job.state);
+        }
+        self.end_of_training();
+        let tasks = self.job.status()["job"]["tasks"].as_u64().unwrap();
         self.recover();
         (0..2).for_each(|which| self.job.has_all(which));
+        // Each task ends by a command in each shard, and so do workers.
+        let (shards, (.., other)) = (self.job.state.shards.load(SeqCst), self.job.state.seen());
+        assert!(other as u64 <= shards * (tasks + 16), "{other} commands are no pushes of rows");
         let lives = self.job.state.lives.lock().unwrap();
-        assert!(lives.iter().all(|life| !life.acked.is_empty()), "nothing was pushed");
+        assert!(!lives[0].acked.is_empty(), "nothing was pushed");
     }
 }

@@ -74,4 +74,22 @@ impl Round {
         let blows = blows.collect();
         Round { backed, threads: [1 + dice.below(3), 1 + dice.below(3)], blows }
     }
+
+    /// A round of a deterministic job, which cannot lose its worker alone, on servers with data folders.
+    pub fn draw_of_tables(seed: u64) -> Round {
+        let mut round = Round { backed: false, ..Round::draw(seed) };
+        for fault in round.blows.iter_mut().flat_map(|blow| &mut blow.faults) {
+            *fault = match *fault {
+                Fault::MoveServer(which) | Fault::KillTrainer(which) => Fault::KillServer(which),
+                other => other,
+            };
+        }
+        for Blow { faults, .. } in &mut round.blows {
+            let is_of_server = |fault: &Fault| matches!(fault, Fault::KillServer(_) | Fault::StopServer(_));
+            if faults.len() > 1 && (faults.contains(&Fault::Restore) || faults.iter().all(is_of_server)) {
+                faults.truncate(1);
+            }
+        }
+        round
+    }
 }

@@ -1,7 +1,7 @@
 //! The processes of a round: servers, trainers, a follower, and one that it feeds.
 
 use super::asking::MAX_AGE;
-use super::data::{COUNTS, PASSES, records};
+use super::data::Training;
 use super::faults::Round;
 use super::state::State;
 use crate::chaos::default_run;
@@ -32,7 +32,7 @@ pub struct Job {
     pub folder: tempfile::TempDir,
     pub backed: bool,
     threads: [u64; 2],
-    data: PathBuf,
+    pub training: Training,
     /// Of `--ps-hosts`, then those of spares.
     pub hosts: Vec<String>,
     pub servers: Vec<Option<Served>>,
@@ -60,7 +60,7 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 
 impl Job {
     /// Starts all processes.
-    pub fn start(round: &Round) -> Job {
+    pub fn start(round: &Round, training: Training) -> Job {
         let folder = tempfile::tempdir().unwrap();
         let mut hosts = vec![free_addr(), free_addr()];
         // The first one is the scheduler, also after a restore.
@@ -68,7 +68,7 @@ impl Job {
         let coordinator = free_addr();
         let line = format!("scheduler --listen {coordinator}");
         let mut job = Job {
-            data: records(folder.path()),
+            training,
             folder,
             backed: round.backed,
             threads: round.threads,
@@ -82,18 +82,24 @@ impl Job {
             restored: 0,
             state: Arc::new(State::new([free_addr(), free_addr()])),
         };
+        std::fs::write(job.data(), &job.training.records).unwrap();
         job.servers = (0..2).map(|which| Some(job.server(which))).collect();
-        (0..2).for_each(|which| job.start_trainer(which));
+        (0..job.training.workers).for_each(|which| job.start_trainer(which));
         job
     }
 
     /// Flags of every process of the job.
     fn flags(&self) -> String {
-        let hosts = format!("--ps-hosts {} --worker-hosts a:1,b:1", self.hosts[..2].join(","));
+        let workers = vec!["a:1"; self.training.workers].join(",");
+        let hosts = format!("--ps-hosts {} --worker-hosts {workers}", self.hosts[..2].join(","));
         match self.backed {
             true => format!("{hosts} --backups 1 --coordinator {}", self.coordinator),
             false => hosts,
         }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("records.svm")
     }
 
     /// Where checkpoints are. A job with backups has none.
@@ -138,13 +144,15 @@ impl Job {
             }
         };
         let line = format!(
-            "train {} --job-name worker --task-index {which} {} {COUNTS} --epochs {PASSES} --tasks on --task-bytes 16KiB \
-             --worker-timeout 2 --peer-timeout 30 --json --out {} {checkpoints}",
-            self.data.display(),
+            "train {} --job-name worker --task-index {which} {} {} --peer-timeout 30 --json --out {} {checkpoints}",
+            self.data().display(),
             self.flags(),
+            self.training.flags,
             self.model().display()
         );
-        self.trainers[which] = Some(Process::start(quiet(&line)));
+        let trainer = Process::start(quiet(&line));
+        *self.state.dripped.lock().unwrap() = Some(rustix::process::Pid::from_child(&trainer.child.0));
+        self.trainers[which] = Some(trainer);
     }
 
     pub fn model(&self) -> PathBuf {

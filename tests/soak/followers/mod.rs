@@ -17,6 +17,7 @@ mod http;
 mod job;
 mod pusher;
 mod state;
+mod tables;
 
 use crate::harness::ok;
 use crate::number;
@@ -58,7 +59,7 @@ impl Job {
         let mut client = http::Client::new(&self.state.followers[which].addr);
         until("the trained model", || {
             let answer = client.predict(&question).unwrap();
-            let counts = self.state.take(which, &answer.version, &answer.text).unwrap();
+            let counts = self.state.take(&answer.version, &answer.text).unwrap();
             let lives = self.state.lives.lock().unwrap();
             let (number, life) = (lives.len() - 1, lives.last().unwrap());
             let pushed = life.acked.last().map_or(0, |(_, number)| *number);
@@ -70,16 +71,20 @@ impl Job {
 
 /// Runs one round.
 fn run(round: &Round, shown: &mut Shown) {
-    let mut job = Job::start(round);
+    let mut job = Job::start(round, data::training());
     let (state, question) = (job.state.clone(), data::question());
     std::thread::scope(|scope| {
         let passed = catch_unwind(AssertUnwindSafe(|| {
-            let mut dealer = Dealer::new(&mut job);
+            let mut dealer = Dealer::new(&mut job, true);
             (0..2).for_each(|which| dealer.job.start_follower(which));
             for which in 0..2 {
                 scope.spawn({
                     let (state, question) = (&state, &question);
-                    move || asking::ask(state, which, question)
+                    move || {
+                        asking::ask(state, which, question, |answer, before, after| {
+                            asking::check_counts(state, answer, before, after)
+                        });
+                    }
                 });
                 scope.spawn({
                     let state = &state;
@@ -108,19 +113,22 @@ fn run(round: &Round, shown: &mut Shown) {
     shown.readings += state.readings.load(SeqCst);
 }
 
-#[test]
-fn followers_answer_the_model_at_the_position_that_they_name() {
-    let seed = number("GANNET_SOAK_SEED", 0);
-    let from = number("GANNET_SOAK_FROM", 1);
-    let seeds = if seed > 0 { seed..seed + 1 } else { from..from + number("GANNET_SOAK_ROUNDS", 3) };
-    let (mut all, mut failed) = (Shown::default(), Vec::new());
-    for seed in seeds.clone() {
-        let (round, start) = (Round::draw(seed), Instant::now());
+/// The seeds of the rounds to run.
+fn seeds() -> std::ops::Range<u64> {
+    let (seed, from) = (number("GANNET_SOAK_SEED", 0), number("GANNET_SOAK_FROM", 1));
+    if seed > 0 { seed..seed + 1 } else { from..from + number("GANNET_SOAK_ROUNDS", 3) }
+}
+
+/// Runs a round of each seed. Names those that fail.
+fn rounds(draw: fn(u64) -> Round, mut run: impl FnMut(&Round) -> String) {
+    let mut failed = Vec::new();
+    for seed in seeds() {
+        let (round, start) = (draw(seed), Instant::now());
         println!("followers seed {seed} {round:?}");
-        let passed = catch_unwind(AssertUnwindSafe(|| run(&round, &mut all)));
+        let passed = catch_unwind(AssertUnwindSafe(|| run(&round)));
         let seconds = start.elapsed().as_secs_f64();
         match passed {
-            Ok(()) => println!("  {seconds:.1} s, so far {all:?}"),
+            Ok(shown) => println!("  {seconds:.1} s, so far {shown}"),
             Err(why) => {
                 let why = why.downcast_ref::<String>().map_or("see above", |why| why);
                 println!("  {seconds:.1} s, FAILED: {why}");
@@ -128,6 +136,25 @@ fn followers_answer_the_model_at_the_position_that_they_name() {
             }
         }
     }
-    println!("{} rounds of followers: {all:#?}", seeds.end - seeds.start);
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn followers_answer_the_model_at_the_position_that_they_name() {
+    let mut all = Shown::default();
+    rounds(Round::draw, |round| {
+        run(round, &mut all);
+        format!("{all:?}")
+    });
+}
+
+#[test]
+fn followers_have_a_batch_in_all_tables_or_in_none() {
+    let models = tables::Models::train();
+    let mut all = (0, 0);
+    rounds(Round::draw_of_tables, |round| {
+        let (answers, models) = tables::run(round, &models);
+        all = (all.0 + answers, all.1 + models);
+        format!("{} answers of {} models", all.0, all.1)
+    });
 }

@@ -66,10 +66,11 @@ impl Pusher {
     }
 
     /// Ends the life of the rows.
-    pub fn stop(mut self, state: &State) {
+    pub fn stop(&mut self, state: &State) {
         self.stop.store(true, SeqCst);
-        let thread = self.thread.take().unwrap();
-        assert!(thread.join().is_ok(), "the pusher has failed");
+        if let Some(thread) = self.thread.take() {
+            assert!(thread.join().is_ok(), "the pusher has failed");
+        }
         state.lives.lock().unwrap().last_mut().unwrap().ended = Some(Instant::now());
     }
 }

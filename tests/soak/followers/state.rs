@@ -43,8 +43,6 @@ pub struct State {
     positions: Positions,
     /// The same by life of the rows and commands of the counts.
     by_life: Positions,
-    /// Answers of the follower that the other one feeds, by their versions.
-    fed: Mutex<BTreeMap<String, String>>,
     pub answers: AtomicU64,
     /// Answers whose pushes another answer had, of whichever follower.
     pub shared: AtomicU64,
@@ -53,6 +51,8 @@ pub struct State {
     /// Readings of age and readiness.
     pub readings: AtomicU64,
     pub stop: AtomicBool,
+    /// The trainer that runs for moments only, in a round where one does.
+    pub dripped: Mutex<Option<rustix::process::Pid>>,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -71,12 +71,12 @@ impl State {
             shards: AtomicU64::new(0),
             positions: Mutex::default(),
             by_life: Mutex::default(),
-            fed: Mutex::default(),
             answers: AtomicU64::new(0),
             shared: AtomicU64::new(0),
             dated: AtomicU64::new(0),
             readings: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            dripped: Mutex::default(),
             wrong: Mutex::default(),
         }
     }
@@ -94,9 +94,9 @@ impl State {
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
-    /// Holds an answer against the position that it names, and against the other answers there and around it. Returns
-    /// its counts. A follower that another one feeds names commands of that one: its version is only a name.
-    pub fn take(&self, which: usize, version: &str, answer: &str) -> Result<Counts, String> {
+    /// Holds an answer of either follower against the position that it names, and against the answers there and around
+    /// it. Returns its counts.
+    pub fn take(&self, version: &str, answer: &str) -> Result<Counts, String> {
         let counts = Counts::of(answer).map_err(|why| format!("{version}: {why}"))?;
         let (commands, history) = version.split_once('-').ok_or_else(|| format!("version {version:?}"))?;
         let commands: u64 = commands.parse().map_err(|_| format!("version {version:?}"))?;
@@ -104,10 +104,7 @@ impl State {
         self.answers.fetch_add(1, SeqCst);
         let other = commands as i64 - of_counts as i64;
         let position = Position { answer: answer.to_owned(), counts: counts.clone(), other };
-        match which {
-            0 => self.put(&self.positions, (history.to_owned(), commands), position).map(drop)?,
-            _ => self.put_alone(&self.fed, version, answer)?,
-        }
+        self.put(&self.positions, (history.to_owned(), commands), position)?;
         Ok(counts)
     }
 
@@ -124,21 +121,6 @@ impl State {
 
     fn commands(&self, counts: &Counts) -> Result<u64, String> {
         counts.commands(self.shards.load(SeqCst) as u32)
-    }
-
-    /// Holds an answer against others with its version.
-    fn put_alone(
-        &self,
-        answers: &Mutex<BTreeMap<String, String>>,
-        version: &str,
-        answer: &str,
-    ) -> Result<(), String> {
-        let mut answers = answers.lock().unwrap();
-        match answers.get(version).is_none_or(|known| known == answer) {
-            true => drop(answers.insert(version.to_owned(), answer.to_owned())),
-            false => return Err(format!("{version} has two answers")),
-        }
-        Ok(())
     }
 
     /// Puts an answer in its place, between those of the same history. Returns whether the place was taken.
