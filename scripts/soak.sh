@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # First chaos: GANNET_SOAK_ROUNDS (20) rounds of each mode, of jobs whose workers and servers are killed, with seeds
-# from GANNET_SOAK_FROM (1) on. It ends with a table. Then the randomised tests and the attack run repeatedly with new
-# seeds. The first argument is how many seconds they run (0: chaos alone).
+# from GANNET_SOAK_FROM (1) on, and as many of jobs with followers. It ends with a table. Then the randomised tests and
+# the attack run repeatedly with new seeds. The first argument is how many seconds they run (0: chaos alone).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}

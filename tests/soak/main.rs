@@ -3,8 +3,8 @@
 //! an undisturbed job.
 //!
 //! Each mode has a few rounds; `GANNET_SOAK_ROUNDS=20` runs more (`make soak`), with seeds from `GANNET_SOAK_FROM` (1)
-//! on. A round that fails names its mode and seed. `GANNET_SOAK_MODE=ssp:8 GANNET_SOAK_SEED=7 cargo test --test soak --
-//! --nocapture` repeats it, as far as timing allows.
+//! on. A round that fails names its mode and seed. `GANNET_SOAK_MODE=ssp:8 GANNET_SOAK_SEED=7 cargo test --test soak
+//! every_mode -- --nocapture` repeats it, as far as timing allows. Rounds of followers have their own module.
 
 mod chaos;
 mod followers;

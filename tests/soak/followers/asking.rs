@@ -85,14 +85,15 @@ pub fn ask(
 /// Holds counts against all that is known.
 pub fn check_counts(
     state: &State,
+    which: usize,
     Answer { version, text, .. }: &Answer,
     before: &Reading,
     after: &Reading,
 ) -> std::result::Result<(), String> {
-    let counts = state.take(version, text)?;
+    let counts = state.take(which, version, text)?;
     has_no_more_than_was_sent(state, &counts)?;
     let life = has_what_was_acknowledged(state, &counts, before, after)?;
-    life.map_or(Ok(()), |life| state.take_in_life(life, text, &counts))
+    life.map_or(Ok(()), |life| state.take_in_life(which, life, text, &counts))
 }
 
 /// Nothing is in an answer that had not been sent.

@@ -6,6 +6,7 @@ use super::pusher::Pusher;
 use crate::harness::Process;
 use gannet::{Schema, Transports};
 use rustix::process::Signal;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ const BEYOND_LEASE: Duration = Duration::from_secs(4);
 /// A backup takes no place earlier than this after a death.
 const BEFORE_TAKEN: Duration = Duration::from_secs(1);
 
+/// How often each kind of fault was dealt.
+pub type Dealt = BTreeMap<&'static str, u32>;
+
 /// A job, and what is dealt to it.
 pub struct Dealer<'a> {
     pub job: &'a mut Job,
@@ -21,8 +25,7 @@ pub struct Dealer<'a> {
     pub pusher: Option<Pusher>,
     /// The servers that have places, or are backups of those.
     members: [usize; 2],
-    /// Servers killed, places taken by backups, places moved, servers stopped, followers, trainers, restores.
-    pub dealt: [u32; 7],
+    pub dealt: Dealt,
     pub longest: Duration,
     began: Instant,
 }
@@ -36,7 +39,7 @@ impl<'a> Dealer<'a> {
             schema,
             pusher: None,
             members: [0, 1],
-            dealt: [0; 7],
+            dealt: Dealt::new(),
             longest: Duration::ZERO,
             began: Instant::now(),
         };
@@ -93,6 +96,10 @@ impl<'a> Dealer<'a> {
         }
     }
 
+    fn note(&mut self, what: &'static str) {
+        *self.dealt.entry(what).or_default() += 1;
+    }
+
     fn begin(&mut self, fault: &Fault) {
         let until_taken = self.job.backed.then_some(BEFORE_TAKEN);
         match *fault {
@@ -113,7 +120,7 @@ impl<'a> Dealer<'a> {
             }
             Fault::KillTrainer(which) => self.kill_trainer(which),
             Fault::Restore => {
-                super::job::until("a checkpoint", || {
+                until("a checkpoint", || {
                     let folder = std::fs::read_dir(self.job.checkpoints()).ok()?;
                     folder.flatten().any(|of| of.path().join("MANIFEST").exists()).then_some(())
                 });
@@ -145,7 +152,7 @@ impl<'a> Dealer<'a> {
                 let server = self.members[which];
                 self.joined_by_server();
                 self.job.servers[server] = Some(self.job.server(server));
-                self.dealt[usize::from(self.job.backed)] += 1;
+                self.note(if self.job.backed { "places taken by backups" } else { "servers killed" });
             }
             Fault::MoveServer(which) => {
                 self.job.hosts.push(crate::harness::ports::free_addr());
@@ -153,23 +160,23 @@ impl<'a> Dealer<'a> {
                 let server = self.job.server(spare);
                 self.job.servers.push(Some(server));
                 self.members[which] = spare;
-                self.dealt[2] += 1;
+                self.note("places moved to new servers");
             }
             Fault::StopServer(which) => {
                 self.joined_by_server();
                 self.go_on(which);
-                self.dealt[3] += 1;
+                self.note(if self.job.backed { "owners stopped" } else { "servers stopped" });
             }
             Fault::KillFollower(which) => {
                 self.job.start_follower(which);
                 if which == 0 {
                     self.joined(&[1]);
                 }
-                self.dealt[4] += 1;
+                self.note(["feeding followers killed", "fed followers killed"][which]);
             }
             Fault::KillTrainer(which) => {
                 self.job.start_trainer(which);
-                self.dealt[5] += 1;
+                self.note("trainers killed");
             }
             Fault::Restore => {
                 self.job.restore(chance);
@@ -181,7 +188,7 @@ impl<'a> Dealer<'a> {
                 if self.pusher.is_some() {
                     self.push();
                 }
-                self.dealt[6] += 1;
+                self.note("restores of older checkpoints");
             }
         }
     }
@@ -246,8 +253,8 @@ impl<'a> Dealer<'a> {
         self.recover();
         (0..2).for_each(|which| self.job.has_all(which));
         // Each task ends by a command in each shard, and so do workers.
-        let (shards, (.., other)) = (self.job.state.shards.load(SeqCst), self.job.state.seen());
-        assert!(other as u64 <= shards * (tasks + 16), "{other} commands are no pushes of rows");
+        let (shards, other) = (self.job.state.shards.load(SeqCst), self.job.state.seen().other);
+        assert!(other <= shards * (tasks + 16), "{other} commands are no pushes of rows");
         let lives = self.job.state.lives.lock().unwrap();
         assert!(!lives[0].acked.is_empty(), "nothing was pushed");
     }

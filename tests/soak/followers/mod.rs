@@ -2,12 +2,12 @@
 //! feeds. All the time requests go to both, and each answer is checked.
 //!
 //! An answer names a position. It has each push as a whole or not at all, and as many pushes as the position says. At
-//! one position all answers have the same bytes. Later positions of a history have at least as much. The age
-//! is true: an answer has all that was acknowledged before its rows were on the servers, and while servers are away
-//! the age grows with the clock. When all is trained, the answers are those of the model that was saved.
+//! one position all answers have the same bytes. Later positions of a history have at least as much. The age is true:
+//! an answer has all that was acknowledged before its rows were on the servers, and while servers are away the age
+//! grows with the clock. When all is trained, the answers are those of the model that was saved.
 //!
-//! `GANNET_SOAK_ROUNDS` and `GANNET_SOAK_FROM` are those of the other rounds. `GANNET_SOAK_SEED=7 cargo test --test soak
-//! followers -- --nocapture` runs one round again, as far as timing allows.
+//! `GANNET_SOAK_ROUNDS` and `GANNET_SOAK_FROM` are those of the other rounds.
+//! `GANNET_SOAK_SEED=7 cargo test --test soak followers -- --nocapture` runs one round again, as far as timing allows.
 
 mod asking;
 mod data;
@@ -21,7 +21,7 @@ mod tables;
 
 use crate::harness::ok;
 use crate::number;
-use deal::Dealer;
+use deal::{Dealer, Dealt};
 use faults::Round;
 use job::{Job, until};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,17 +31,17 @@ use std::time::{Duration, Instant};
 /// What rounds have shown.
 #[derive(Default, Debug)]
 struct Shown {
-    /// Servers killed, places taken by backups, places moved, servers stopped, followers, trainers, restores.
-    dealt: [u32; 7],
+    rounds: u64,
+    dealt: Dealt,
     answers: u64,
     positions: u64,
+    /// Positions that both followers have answered.
+    by_both: u64,
     histories: u64,
-    /// Answers with the same pushes as one before; answers whose age was checked; readings of ages.
-    shared: u64,
+    /// Answers that were held against the log of pushes, and readings of ages.
     dated: u64,
     readings: u64,
-    /// The most commands of a history that are no pushes of rows.
-    other: i64,
+    /// The longest time after faults until followers are new again.
     longest: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Job {
         let mut client = http::Client::new(&self.state.followers[which].addr);
         until("the trained model", || {
             let answer = client.predict(&question).unwrap();
-            let counts = self.state.take(&answer.version, &answer.text).unwrap();
+            let counts = self.state.take(which, &answer.version, &answer.text).unwrap();
             let lives = self.state.lives.lock().unwrap();
             let (number, life) = (lives.len() - 1, lives.last().unwrap());
             let pushed = life.acked.last().map_or(0, |(_, number)| *number);
@@ -82,7 +82,7 @@ fn run(round: &Round, shown: &mut Shown) {
                     let (state, question) = (&state, &question);
                     move || {
                         asking::ask(state, which, question, |answer, before, after| {
-                            asking::check_counts(state, answer, before, after)
+                            asking::check_counts(state, which, answer, before, after)
                         });
                     }
                 });
@@ -95,7 +95,7 @@ fn run(round: &Round, shown: &mut Shown) {
                 round.blows.iter().for_each(|blow| dealer.deal(blow));
                 dealer.finish();
             }));
-            shown.dealt.iter_mut().zip(dealer.dealt).for_each(|(all, dealt)| *all += dealt);
+            dealer.dealt.iter().for_each(|(what, times)| *shown.dealt.entry(what).or_default() += times);
             shown.longest = shown.longest.max(dealer.longest);
             dealt
         }));
@@ -103,12 +103,12 @@ fn run(round: &Round, shown: &mut Shown) {
         passed.and_then(|dealt| dealt).unwrap_or_else(|why| std::panic::resume_unwind(why));
     });
     state.check();
-    let (positions, histories, other) = state.seen();
-    shown.positions += positions;
-    shown.histories += histories;
-    shown.other = shown.other.max(other);
+    let seen = state.seen();
+    shown.rounds += 1;
+    shown.positions += seen.positions;
+    shown.by_both += seen.by_both;
+    shown.histories += seen.histories;
     shown.answers += state.answers.load(SeqCst);
-    shown.shared += state.shared.load(SeqCst);
     shown.dated += state.dated.load(SeqCst);
     shown.readings += state.readings.load(SeqCst);
 }
@@ -151,10 +151,10 @@ fn followers_answer_the_model_at_the_position_that_they_name() {
 #[test]
 fn followers_have_a_batch_in_all_tables_or_in_none() {
     let models = tables::Models::train();
-    let mut all = (0, 0);
+    let (mut all, mut dealt) = ((0, 0), Dealt::new());
     rounds(Round::draw_of_tables, |round| {
-        let (answers, models) = tables::run(round, &models);
+        let (answers, models) = tables::run(round, &models, &mut dealt);
         all = (all.0 + answers, all.1 + models);
-        format!("{} answers of {} models", all.0, all.1)
+        format!("{} answers of {} models, {dealt:?}", all.0, all.1)
     });
 }

@@ -31,6 +31,18 @@ struct Position {
     counts: Counts,
     /// Commands that are no pushes of rows, such as the ends of tasks, less the pushes before a restore.
     other: i64,
+    /// Which followers have answered so.
+    by: [bool; 2],
+}
+
+/// What was seen of the positions of a round.
+pub struct Seen {
+    pub positions: u64,
+    /// Positions that both followers have answered.
+    pub by_both: u64,
+    pub histories: u64,
+    /// The most commands of a history that are no pushes of rows.
+    pub other: u64,
 }
 
 /// What the threads share.
@@ -44,8 +56,6 @@ pub struct State {
     /// The same by life of the rows and commands of the counts.
     by_life: Positions,
     pub answers: AtomicU64,
-    /// Answers whose pushes another answer had, of whichever follower.
-    pub shared: AtomicU64,
     /// Answers whose age was held against the log of pushes.
     pub dated: AtomicU64,
     /// Readings of age and readiness.
@@ -72,7 +82,6 @@ impl State {
             positions: Mutex::default(),
             by_life: Mutex::default(),
             answers: AtomicU64::new(0),
-            shared: AtomicU64::new(0),
             dated: AtomicU64::new(0),
             readings: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -90,46 +99,56 @@ impl State {
 
     /// Fails if anything was wrong.
     pub fn check(&self) {
-        let wrong = self.wrong.lock().unwrap();
+        // A failure must not hold the lock.
+        let wrong = self.wrong.lock().unwrap().clone();
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 
     /// Holds an answer of either follower against the position that it names, and against the answers there and around
     /// it. Returns its counts.
-    pub fn take(&self, version: &str, answer: &str) -> Result<Counts, String> {
+    pub fn take(&self, which: usize, version: &str, answer: &str) -> Result<Counts, String> {
         let counts = Counts::of(answer).map_err(|why| format!("{version}: {why}"))?;
         let (commands, history) = version.split_once('-').ok_or_else(|| format!("version {version:?}"))?;
         let commands: u64 = commands.parse().map_err(|_| format!("version {version:?}"))?;
         let of_counts = self.commands(&counts).map_err(|why| format!("{version}: {why}"))?;
         self.answers.fetch_add(1, SeqCst);
         let other = commands as i64 - of_counts as i64;
-        let position = Position { answer: answer.to_owned(), counts: counts.clone(), other };
+        if other < 0 && self.lives.lock().unwrap().len() < 2 {
+            return Err(format!("{version} answers {of_counts} commands: {counts:?}"));
+        }
+        let by = [which == 0, which == 1];
+        let position = Position { answer: answer.to_owned(), counts: counts.clone(), other, by };
         self.put(&self.positions, (history.to_owned(), commands), position)?;
         Ok(counts)
     }
 
     /// Holds an answer against those of both followers in one life of the rows. They have the same pushes in the same
     /// order.
-    pub fn take_in_life(&self, life: usize, answer: &str, counts: &Counts) -> Result<(), String> {
+    pub fn take_in_life(
+        &self,
+        which: usize,
+        life: usize,
+        answer: &str,
+        counts: &Counts,
+    ) -> Result<(), String> {
         let place = (format!("life {life}"), self.commands(counts)?);
-        let position = Position { answer: answer.to_owned(), counts: counts.clone(), other: 0 };
-        if self.put(&self.by_life, place, position)? {
-            self.shared.fetch_add(1, SeqCst);
-        }
-        Ok(())
+        let by = [which == 0, which == 1];
+        let position = Position { answer: answer.to_owned(), counts: counts.clone(), other: 0, by };
+        self.put(&self.by_life, place, position)
     }
 
     fn commands(&self, counts: &Counts) -> Result<u64, String> {
         counts.commands(self.shards.load(SeqCst) as u32)
     }
 
-    /// Puts an answer in its place, between those of the same history. Returns whether the place was taken.
-    fn put(&self, positions: &Positions, place: (String, u64), position: Position) -> Result<bool, String> {
+    /// Puts an answer in its place, between those of the same history.
+    fn put(&self, positions: &Positions, place: (String, u64), position: Position) -> Result<(), String> {
         let mut positions = positions.lock().unwrap();
-        if let Some(known) = positions.get(&place) {
+        if let Some(known) = positions.get_mut(&place) {
+            known.by = std::array::from_fn(|which| known.by[which] || position.by[which]);
             let differ =
                 || format!("{place:?} has two answers: {:?} and {:?}", known.counts, position.counts);
-            return if known.answer == position.answer { Ok(true) } else { Err(differ()) };
+            return if known.answer == position.answer { Ok(()) } else { Err(differ()) };
         }
         let is_of_history = |of: &(&(String, u64), &Position)| of.0.0 == place.0;
         let before = positions.range(..&place).next_back().filter(is_of_history);
@@ -143,12 +162,11 @@ impl State {
             }
         }
         positions.insert(place, position);
-        Ok(false)
+        Ok(())
     }
 
-    /// The number of positions and of histories that were answered, and the most commands of a history that are no
-    /// pushes of rows.
-    pub fn seen(&self) -> (u64, u64, i64) {
+    /// What was seen of the positions.
+    pub fn seen(&self) -> Seen {
         let positions = self.positions.lock().unwrap();
         let mut histories = BTreeMap::<&str, (i64, i64)>::new();
         for ((history, _), Position { other, .. }) in positions.iter() {
@@ -156,6 +174,12 @@ impl State {
             (*least, *most) = ((*least).min(*other), (*most).max(*other));
         }
         let most = histories.values().map(|(least, most)| most - least).max().unwrap_or(0);
-        (positions.len() as u64, histories.len() as u64, most)
+        let by_both = positions.values().filter(|position| position.by == [true; 2]).count() as u64;
+        Seen {
+            positions: positions.len() as u64,
+            by_both,
+            histories: histories.len() as u64,
+            other: most.unsigned_abs(),
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::asking;
 use super::data::Training;
-use super::deal::Dealer;
+use super::deal::{Dealer, Dealt};
 use super::faults::Round;
 use super::http::{Answer, Client};
 use super::job::{Job, until};
@@ -115,7 +115,7 @@ fn drip(state: &State) {
 }
 
 /// Runs one round. Returns the answers, and how many numbers of batches they had.
-pub fn run(round: &Round, models: &Models) -> (u64, usize) {
+pub fn run(round: &Round, models: &Models, dealt: &mut Dealt) -> (u64, usize) {
     let training = Training { records: records(BATCHES * BATCH), workers: 1, flags: FLAGS.to_owned() };
     let mut job = Job::start(round, training);
     let (state, seen) = (job.state.clone(), Seen::default());
@@ -139,6 +139,7 @@ pub fn run(round: &Round, models: &Models) -> (u64, usize) {
                 dealer.deal(blow);
             }
             dealer.end_of_training();
+            dealer.dealt.iter().for_each(|(what, times)| *dealt.entry(what).or_default() += times);
             for follower in &state.followers {
                 let mut client = Client::new(&follower.addr);
                 until("the trained model", || {
