@@ -3,8 +3,8 @@
 use crate::chaos::Dice;
 use std::time::Duration;
 
-/// What happens to a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What happens to a process, in the order in which processes come back: a follower begins when its servers are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// SIGKILL. It comes back on its data folder, or a backup takes its place and it comes back as a backup.
     KillServer(usize),
@@ -68,6 +68,7 @@ impl Round {
                 _ => None,
             };
             faults.extend(second.filter(|second| *second != main && main != Fault::Restore));
+            faults.sort();
             let pause = if dice.below(3) == 0 { dice.millis(3500, 5000) } else { dice.millis(50, 1500) };
             Blow { percent, faults, pause, waits: dice.below(3) > 0, chance: dice.below(1 << 32) }
         });
@@ -89,6 +90,7 @@ impl Round {
             if faults.len() > 1 && (faults.contains(&Fault::Restore) || faults.iter().all(is_of_server)) {
                 faults.truncate(1);
             }
+            faults.sort();
         }
         round
     }
