@@ -20,11 +20,14 @@ cargo build --release -p gannet-cli
 export GANNET="${CARGO_TARGET_DIR:-$PWD/target}/release/gannet"
 GANNET_BINARY="$GANNET" scripts/python_wheel.sh
 "$venv/bin/pip" install -q --force-reinstall --no-deps python/dist/*.whl
-"$venv/clients/bin/python" -m pytest -q -p no:cacheprovider --noconftest tests/ecosystem/test_clients.py
+# The wheel has the command without gRPC.
+cargo build --release -p gannet-cli --features grpc
+"$venv/clients/bin/python" -m pytest -q -p no:cacheprovider --noconftest tests/ecosystem/test_clients.py \
+    tests/ecosystem/test_grpc_client.py
 # Outside of python/, so that the installed package is checked.
 (cd "$venv" && bin/mypy --strict --no-incremental -p gannet.torch)
 export TF_CPP_MIN_LOG_LEVEL=2
 # TensorFlow and PyTorch have a process each: they do not share libraries well.
 "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/ecosystem/test_tf_config.py
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --ignore tests/ecosystem/test_tf_config.py \
-    --ignore tests/ecosystem/test_clients.py tests/ecosystem "$@"
+    --ignore tests/ecosystem/test_clients.py --ignore tests/ecosystem/test_grpc_client.py tests/ecosystem "$@"

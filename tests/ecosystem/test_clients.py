@@ -1,15 +1,10 @@
-"""Clients of the Open Inference Protocol ask `gannet serve` and get what `gannet predict` prints: Triton's, and that of
-KServe. They have an environment of their own (clients.txt), without the package gannet.
+"""Clients of the Open Inference Protocol over REST ask `gannet serve` and get what `gannet predict` prints: Triton's, and
+that of KServe. They have an environment of their own (clients.txt), without the package gannet.
 
     GANNET=target/debug/gannet ENVIRONMENT/bin/python -m pytest --noconftest tests/ecosystem/test_clients.py
 """
 
 import asyncio
-import gzip
-import itertools
-import os
-import subprocess
-from pathlib import Path
 
 import httpx
 import kserve
@@ -17,53 +12,15 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 from kserve.protocol.infer_type import RequestedOutput
+from served_models import COLUMNS, NUMBERS, ROWS, TEXTS, Server, inputs_of, printed, printed_classes
 from tritonclient.utils import InferenceServerException
-
-FLIGHTS = Path(__file__).parents[2] / "data" / "flights.csv.gz"
-NUMBERS = ["month", "hour"]
-TEXTS = ["origin", "carrier", "flight", "dest", "tailnum"]
-# As they are in the file: a score is a sum in the order of the columns.
-COLUMNS = NUMBERS + TEXTS
-ROWS = 3000
-
-
-def gannet(*arguments):
-    done = subprocess.run([os.environ["GANNET"], *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split("\n")[:-1]
-
-
-class Server:
-    """A server of two models: `flights` (a probability), and `classes` (a class and the probability of each)."""
-
-    def __init__(self, folder):
-        self.file = folder / "flights.csv"
-        with gzip.open(FLIGHTS, "rt") as lines:
-            self.file.write_text("".join(itertools.islice(lines, ROWS + 1)))
-        header, *rows = (line.split(",") for line in self.file.read_text().splitlines())
-        self.columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-        columns = ["--label", "label", "--categorical", ",".join(TEXTS), "--numeric", ",".join(NUMBERS)]
-        models = {"flights": [], "classes": ["--model", "softmax", "--classes", "2"]}
-        command = [os.environ["GANNET"], "serve", "--listen", "127.0.0.1:0"]
-        for name, flags in models.items():
-            gannet("train", self.file, "--out", folder / name, *columns, *flags)
-            command += ["--model", f"{name}={folder / name}"]
-        self.folder = folder
-        self.predicted = gannet("predict", "--model", folder / "flights", self.file)
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.address = self.process.stdout.readline().split("://")[-1].strip()
-
-    def column(self, name):
-        values = self.columns[name]
-        return np.array(values, np.float64) if name in NUMBERS else np.array(values, np.object_)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("serving"))
     yield server
-    server.process.terminate()
-    server.process.wait(20)
+    server.stop()
 
 
 @pytest.fixture
@@ -73,25 +30,8 @@ def client(server):
     client.close()
 
 
-ALL = slice(0, ROWS)
-
-
-def of_triton(server, rows=ALL, binary=True, types=None):
-    """The inputs of Triton's client. `types`: other types of columns."""
-    inputs = []
-    for name in COLUMNS:
-        values = server.column(name)[rows]
-        kind = "BYTES" if name in TEXTS else "FP64"
-        if types and name in types:
-            kind, dtype = types[name]
-            values = values.astype(dtype)
-        inputs.append(triton.InferInput(name, list(values.shape), kind))
-        inputs[-1].set_data_from_numpy(values, binary_data=binary)
-    return inputs
-
-
-def printed(values):
-    return [f"{value:.6f}" for value in values]
+def of_triton(server, binary=True, **given):
+    return inputs_of(triton, server, binary_data=binary, **given)
 
 
 def test_triton_sees_the_server(server, client):
@@ -139,11 +79,11 @@ def test_the_order_of_columns_does_not_matter(server, client):
 def test_a_version_is_asked_for(server, client):
     (version,) = client.get_model_metadata("flights")["versions"]
     rows = slice(0, 5)
-    answer = client.infer("flights", of_triton(server, rows), model_version=version)
+    answer = client.infer("flights", of_triton(server, rows=rows), model_version=version)
     assert printed(answer.as_numpy("probability")) == server.predicted[rows]
     assert answer.get_response()["model_version"] == version
     with pytest.raises(InferenceServerException, match='model "flights" has no version "9"') as error:
-        client.infer("flights", of_triton(server, rows), model_version="9")
+        client.infer("flights", of_triton(server, rows=rows), model_version="9")
     assert error.value.status() == "404"
 
 
@@ -154,8 +94,7 @@ def test_two_outputs(server, client, binary):
         answer = client.infer("classes", of_triton(server, binary=binary), outputs=outputs)
         classes, chances = answer.as_numpy("class"), answer.as_numpy("probabilities")
         assert classes.dtype == np.int64 and chances.shape == (ROWS, 2)
-        found = [f"{of} {chance[of]:.6f}" for of, chance in zip(classes, chances, strict=True)]
-        assert found == gannet("predict", "--model", server.folder / "classes", server.file)
+        assert printed_classes(classes, chances) == server.predict("classes", server.file)
     answer = client.infer("classes", of_triton(server), outputs=wanted[:1])
     assert answer.as_numpy("probabilities") is None and np.array_equal(answer.as_numpy("class"), classes)
 
@@ -163,7 +102,7 @@ def test_two_outputs(server, client, binary):
 def test_requests_at_once_have_their_own_answers(server):
     with triton.InferenceServerClient(server.address, concurrency=8) as client:
         parts = [slice(at, at + 100) for at in range(0, ROWS, 100)]
-        asked = [client.async_infer("flights", of_triton(server, part)) for part in parts]
+        asked = [client.async_infer("flights", of_triton(server, rows=part)) for part in parts]
         found = [printed(request.get_result().as_numpy("probability")) for request in asked]
     assert sum(found, []) == server.predicted
 
@@ -184,17 +123,17 @@ def test_values_that_are_not_known(server, client, tmp_path):
         for name, values in columns.items()
     ]
     found = client.infer("flights", inputs).as_numpy("probability")
-    assert printed(found) == gannet("predict", "--model", server.folder / "flights", file)
+    assert printed(found) == server.predict("flights", file)
 
 
 def test_triton_raises_what_is_wrong(server, client):
     rows = slice(0, 3)
-    good = of_triton(server, rows)
+    good = of_triton(server, rows=rows)
     with pytest.raises(InferenceServerException, match=r'inputs are missing: \["tailnum"\]') as error:
         client.infer("flights", good[:-1])
     assert error.value.status() == "400"
     with pytest.raises(InferenceServerException, match='input "tailnum" has the shape'):
-        client.infer("flights", good[:-1] + of_triton(server, slice(0, 2))[-1:])
+        client.infer("flights", good[:-1] + of_triton(server, rows=slice(0, 2))[-1:])
     with pytest.raises(InferenceServerException, match='"margin"; its outputs are'):
         client.infer("flights", good, outputs=[triton.InferRequestedOutput("margin")])
     with pytest.raises(InferenceServerException, match='there is no model "none"'):

@@ -151,12 +151,15 @@ fn other_calls_and_errors_are_those_of_the_protocol() {
         client.call::<Name, Flag>("ModelReady", name("clicks", &version)).unwrap(),
         Flag { is_set: true }
     );
+    for of in [name("none", ""), name("clicks", "1")] {
+        assert_eq!(client.call::<Name, Flag>("ModelReady", of).unwrap(), Flag { is_set: false });
+    }
     let refused = |call: &str, of: Name| client.call::<Name, Flag>(call, of).unwrap_err();
     for (error, code, part) in [
-        (refused("ModelReady", name("none", "")), Code::NotFound, "\"none\""),
+        (refused("ModelMetadata", name("none", "")), Code::NotFound, "\"none\""),
         (refused("ModelMetadata", name("clicks", "1")), Code::NotFound, "no version \"1\""),
         (refused("ModelInfer", name("clicks", "")), Code::InvalidArgument, "inputs are missing"),
-        (refused("Repeat", name("", "")), Code::NotFound, "no call Repeat"),
+        (refused("Repeat", name("", "")), Code::Unimplemented, "no call Repeat"),
     ] {
         assert!(error.code() == code && error.message().contains(part), "{error:?}");
     }

@@ -24,6 +24,36 @@ use tonic_prost::ProstCodec;
 /// Bytes before a message.
 const FRAME_HEAD: usize = 5;
 
+/// The calls that are answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Method {
+    ServerLive,
+    ServerReady,
+    ModelReady,
+    ServerMetadata,
+    ModelMetadata,
+    ModelInfer,
+}
+
+impl Method {
+    fn of(name: &str) -> Option<Method> {
+        Some(match name {
+            "ServerLive" => Method::ServerLive,
+            "ServerReady" => Method::ServerReady,
+            "ModelReady" => Method::ModelReady,
+            "ServerMetadata" => Method::ServerMetadata,
+            "ModelMetadata" => Method::ModelMetadata,
+            "ModelInfer" => Method::ModelInfer,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is asked without a token.
+    fn is_health(self) -> bool {
+        matches!(self, Method::ServerLive | Method::ServerReady | Method::ModelReady)
+    }
+}
+
 /// What a call computes of its message, as the service of tonic.
 struct Call<F>(Option<F>);
 
@@ -53,15 +83,19 @@ fn status(error: &RequestError) -> Status {
 }
 
 /// Answers a call of the service `inference.GRPCInferenceService`.
-pub async fn call(State(app): State<Arc<App>>, Path(method): Path<String>, request: Request) -> Response {
+pub async fn call(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Response {
+    // Nothing of it is read: a stream, such as ModelStreamInfer, ends only when it has its answer.
+    let Some(method) = Method::of(&name) else {
+        return Status::unimplemented(format!("the service has no call {name}")).into_http();
+    };
     let began = Instant::now();
     // A message that cannot be decoded has no other code.
     let mut code = 400;
-    let answered = answered(&app, &method, request, &mut code).await.map_err(|error| {
+    let answered = answered(&app, method, request, &mut code).await.map_err(|error| {
         code = error.status();
         status(&error).into_http()
     });
-    if method == "ModelInfer" {
+    if method == Method::ModelInfer {
         app.counters.answered(KIND, code, began.elapsed());
     }
     answered.unwrap_or_else(|response| response)
@@ -70,14 +104,13 @@ pub async fn call(State(app): State<Arc<App>>, Path(method): Path<String>, reque
 /// `code`: that of a request for predictions, among those of HTTP.
 async fn answered(
     app: &App,
-    method: &str,
+    method: Method,
     request: Request,
     code: &mut u16,
 ) -> Result<Response, RequestError> {
-    let is_health = matches!(method, "ServerLive" | "ServerReady" | "ModelReady");
     let (head, body) = request.into_parts();
     let has_token = app.check_token(&head.headers);
-    if !is_health {
+    if !method.is_health() {
         has_token.as_ref().map_err(|_| RequestError::Unauthorized)?;
     }
     let deadline = Deadline::after(app.limits.time);
@@ -89,15 +122,18 @@ async fn answered(
     let request = Request::from_parts(head, Body::from(bytes));
     let unready = || app.catalog.unready(app.max_age);
     let response = match method {
-        "ServerLive" => unary(app, request, |Empty {}| Ok(Yes { yes: true })).await,
-        "ServerReady" => unary(app, request, |Empty {}| Ok(Yes { yes: unready().is_none() })).await,
-        "ModelReady" => {
-            let is_ready = |of: ModelName| app.ready(&of.name, version(&of.version), has_token.is_ok());
-            unary(app, request, |of| is_ready(of).map(|_| Yes { yes: true })).await
+        Method::ServerLive => unary(app, request, |Empty {}| Ok(Yes { yes: true })).await,
+        Method::ServerReady => unary(app, request, |Empty {}| Ok(Yes { yes: unready().is_none() })).await,
+        Method::ModelReady => {
+            // As Triton's server does, whose client takes an error for more than a no.
+            let is_ready = |of: ModelName| app.ready(&of.name, version(&of.version), has_token.is_ok()).is_ok();
+            unary(app, request, |of| Ok(Yes { yes: is_ready(of) })).await
         }
-        "ServerMetadata" => unary(app, request, |Empty {}| Ok(server())).await,
-        "ModelMetadata" => unary(app, request, |of: ModelName| find(app, &of).map(|of| info(&of))).await,
-        "ModelInfer" => {
+        Method::ServerMetadata => unary(app, request, |Empty {}| Ok(server())).await,
+        Method::ModelMetadata => {
+            unary(app, request, |of: ModelName| find(app, &of).map(|of| info(&of))).await
+        }
+        Method::ModelInfer => {
             let work = |of| {
                 let inferred = infer(app, of, deadline);
                 *code = inferred.as_ref().map_or_else(RequestError::status, |_| 200);
@@ -105,7 +141,6 @@ async fn answered(
             };
             app.admission.compute_in(size, deadline, unary(app, request, work)).await?
         }
-        _ => return Err(RequestError::NotFound(format!("the service has no call {method}"))),
     };
     Ok(holding(response, place))
 }
