@@ -126,7 +126,8 @@ async fn answered(
         Method::ServerReady => unary(app, request, |Empty {}| Ok(Yes { yes: unready().is_none() })).await,
         Method::ModelReady => {
             // As Triton's server does, whose client takes an error for more than a no.
-            let is_ready = |of: ModelName| app.ready(&of.name, version(&of.version), has_token.is_ok()).is_ok();
+            let is_ready =
+                |of: ModelName| app.ready(&of.name, version(&of.version), has_token.is_ok()).is_ok();
             unary(app, request, |of| Ok(Yes { yes: is_ready(of) })).await
         }
         Method::ServerMetadata => unary(app, request, |Empty {}| Ok(server())).await,
