@@ -173,6 +173,10 @@ class Client:
         admit: Union[int, float, None] = None,
         seed: int = 0,
         row_type: str = "f32",
+        evict_after: Union[int, str, None] = None,
+        evict_below: Optional[float] = None,
+        capacity: Union[int, str, None] = None,
+        evict_floor: Optional[int] = None,
     ) -> Table:
         """Creates a table, or opens it if it exists with the same description.
 
@@ -191,9 +195,19 @@ class Client:
                 by chance, so that small steps add up. `"f16"` rounds eight times as finely, down to 6e-5. The optimizer's
                 state stays float32, and so do pulled rows and gradients. Not for rows of one weight, nor for `Add`, `Ftrl` and
                 `GroupFtrl`.
+            evict_after: The servers delete the row of a key that was not pushed for so long: a number of seconds, or a
+                text such as `"90s"`, `"15m"`, `"12h"` or `"30d"`. The key then reads as its initial values.
+            evict_below: They delete a row whose weights have a smaller Euclidean norm, once it was not pushed for a
+                minute.
+            capacity: They delete the rows that were pushed least recently while the table has more than so many rows,
+                or bytes in a text with a unit such as `"4GiB"`.
+            evict_floor: `evict_after` and `evict_below` leave at least so many rows, and half of the table in an hour.
+                The settings of `evict_after` to here are no part of the table. The servers keep the last ones that a
+                client told them. A client says them when it first opens the table, and one that says nothing of them
+                changes nothing.
 
         Raises:
-            InputError: The description is not valid.
+            InputError: The description is not valid, or the table is open with other settings of rows that die.
             PeerError: The table exists with another description, or a server is lost.
         """
         if not isinstance(optimizer, Optimizer):
@@ -213,7 +227,13 @@ class Client:
             "admit_probability": probability,
             "row_type": choice("row_type", row_type, ("f32", "bf16", "f16")),
         }
-        table = Table(self, self._native.table(described), name, dim)
+        dying: _native.EvictionTexts = {
+            "evict_after": _counted("evict_after", evict_after),
+            "evict_below": None if evict_below is None else real("evict_below", evict_below),
+            "capacity": _counted("capacity", capacity),
+            "evict_floor": None if evict_floor is None else whole("evict_floor", evict_floor, 0, 2**64 - 1),
+        }
+        table = Table(self, self._native.table(described, dying), name, dim)
         return self._tables.setdefault(name, table)
 
     def flush(self) -> None:
@@ -375,6 +395,11 @@ def _admission(admit: Union[int, float, None]) -> tuple[int, float]:
     raise InputError(
         f"admit is {admit!r}; None, a whole number from 2 to 256, or a number between 0 and 1 is wanted"
     )
+
+
+def _counted(name: str, given: Union[int, str, None]) -> Optional[str]:
+    """A whole number, or a text with a unit, as a flag of the command has it."""
+    return given if given is None or isinstance(given, str) else str(whole(name, given, 0, 2**64 - 1))
 
 
 def _sync(sync: str) -> tuple[str, int]:

@@ -1,6 +1,7 @@
 //! A connection to the servers of a job.
 
 use crate::connecting::{Connecting, configuration};
+use crate::eviction::EvictionTexts;
 use crate::failure::{CallFailure, Kind};
 use crate::lent::free_ended_arrays;
 use crate::owner::{NotFinite, Owner, OwnerThread};
@@ -153,10 +154,11 @@ impl Client {
     }
 
     /// Creates or opens a table.
-    fn table(&self, py: Python<'_>, description: Description) -> PyResult<Table> {
-        let schema = description.schema()?;
+    fn table(&self, py: Python<'_>, description: Description, eviction: EvictionTexts) -> PyResult<Table> {
+        let (schema, eviction) = (description.schema()?, eviction.eviction()?);
         let opened = schema.clone();
-        let id = self.shared.call(py, move |owner| Ok(owner.worker.open_table(&opened)?))?;
+        let id =
+            self.shared.call(py, move |owner| owner.evictions.open(&mut owner.worker, &opened, eviction))?;
         Ok(Table::new(self.shared.clone(), id, &schema))
     }
 

@@ -17,6 +17,7 @@ mod batches;
 mod client;
 mod connecting;
 mod dataset;
+mod eviction;
 mod failure;
 mod keyset;
 mod lent;

@@ -2,6 +2,7 @@
 //! between calls: pings, heartbeats, and pushes on their way.
 
 use crate::batch::Batch;
+use crate::eviction::Evictions;
 use crate::failure::CallFailure;
 use crate::rows::Buffers;
 use crate::waiting::Maker;
@@ -91,6 +92,8 @@ pub struct Owner {
     pub joined: Vec<(TableId, bool)>,
     /// Tables that were pushed to.
     pub pushed: Vec<TableId>,
+    /// What was said of rows that die.
+    pub evictions: Evictions,
     /// Pulls on their way, in the order in which they began.
     pulls: BTreeMap<u64, Result<PullId, CallFailure>>,
     pushes: VecDeque<PushId>,
@@ -107,7 +110,20 @@ impl Owner {
     fn new(worker: Worker<Transports>, state: Arc<SharedState>, about_not_finite: NotFinite) -> Owner {
         let (joined, pushed, pulls, pushes) = (Vec::new(), Vec::new(), BTreeMap::new(), VecDeque::new());
         let (failure, not_finite, ends) = (None, 0, false);
-        Owner { worker, joined, pushed, pulls, pushes, state, failure, about_not_finite, not_finite, ends }
+        let evictions = Evictions::default();
+        Owner {
+            worker,
+            joined,
+            pushed,
+            evictions,
+            pulls,
+            pushes,
+            state,
+            failure,
+            about_not_finite,
+            not_finite,
+            ends,
+        }
     }
 
     /// The thread: does what it is asked until nobody can ask any more, or until it is told to end.

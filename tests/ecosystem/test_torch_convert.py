@@ -1,6 +1,7 @@
 """What convert does with models of all kinds, and with models that come back."""
 
 import copy
+import time
 
 import gannet
 import pytest
@@ -151,6 +152,18 @@ def test_weights_beyond_f16_are_refused(client, name):
     with pytest.raises(gannet.InputError, match="values beyond 65504, the largest f16"):
         convert(copy.deepcopy(model), client, name, weights="keep", row_type="f16")
     convert(model, client, f"{name}-wide", weights="keep", row_type="bf16")
+
+
+def test_each_table_has_its_capacity(client, name):
+    model = nn.ModuleDict({"deep": nn.Embedding(9000, 6), "wide": nn.Embedding(9000, 1)})
+    convert(model, client, name, optimizer=SGD, shards=8, capacity=1000)
+    for ids in torch.arange(9000).split(3000):
+        (model["deep"](ids).sum() + model["wide"](ids).sum()).backward()
+    tables, end = {model["deep"].table, model["wide"].table}, time.monotonic() + 60
+    while any(table.stats().rows > 1000 for table in tables):
+        assert time.monotonic() < end, "a table has more rows than its capacity"
+        time.sleep(0.02)
+    assert all(table.stats().rows > 500 for table in tables)
 
 
 def test_ids_to_assign_are_integers(client, name):

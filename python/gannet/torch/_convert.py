@@ -37,6 +37,10 @@ def convert(
     grad_scaler: Optional[torch.amp.GradScaler] = None,
     gradient_division: bool = True,
     row_type: str = "f32",
+    evict_after: Union[int, str, None] = None,
+    evict_below: Optional[float] = None,
+    capacity: Union[int, str, None] = None,
+    evict_floor: Optional[int] = None,
 ) -> _Model:
     """Replaces each `nn.Embedding` and `nn.EmbeddingBag` of a model by one whose rows are on servers.
 
@@ -58,6 +62,8 @@ def convert(
         shards: Parts of each new table.
         skip: Names of modules, as `model.named_modules()` has them, that stay as they are, with all that is in them.
         grad_scaler, gradient_division, row_type: As those of `Embedding`. Rows of one weight are always `"f32"`.
+        evict_after, evict_below, capacity, evict_floor: Which rows of each table the servers delete (`Client.table`). A
+            capacity is that of each table, so of all embeddings of one dim.
 
     Returns:
         `model`.
@@ -77,6 +83,10 @@ def convert(
         "grad_scaler": grad_scaler,
         "gradient_division": gradient_division,
         "row_type": row_type,
+        "evict_after": evict_after,
+        "evict_below": evict_below,
+        "capacity": capacity,
+        "evict_floor": evict_floor,
     }
     prefix = re.sub(r"[^A-Za-z0-9_.-]", "_", name if name is not None else type(model).__name__)
     made: dict[_Own, ServerEmbedding] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional, TypeVar, Union
 
 import numpy as np
 import torch
@@ -48,6 +48,10 @@ class ServerEmbedding(nn.Module):
         gradient_division: bool = True,
         dtype: torch.dtype = torch.float32,
         row_type: str = "f32",
+        evict_after: Union[int, str, None] = None,
+        evict_below: Optional[float] = None,
+        capacity: Union[int, str, None] = None,
+        evict_floor: Optional[int] = None,
     ) -> None:
         super().__init__()
         if position is not None and not 0 <= position < POSITIONS_MAX:
@@ -57,7 +61,16 @@ class ServerEmbedding(nn.Module):
                 raise InputError(f"padding_idx is {padding_idx}, and the embedding has {num_embeddings} rows")
             padding_idx %= num_embeddings
         self.table: Table = client.table(
-            name, dim, optimizer=optimizer, init=init, shards=shards, row_type=row_type
+            name,
+            dim,
+            optimizer=optimizer,
+            init=init,
+            shards=shards,
+            row_type=row_type,
+            evict_after=evict_after,
+            evict_below=evict_below,
+            capacity=capacity,
+            evict_floor=evict_floor,
         )
         """The table that holds the rows."""
         self.row_type = row_type
@@ -248,6 +261,8 @@ class Embedding(ServerEmbedding):
             then those of the mean over all processes, as DistributedDataParallel makes it for other parameters.
         dtype: Of the output. Rows are float32, and so are their gradients when they are pushed.
         row_type: How the servers store the rows: `"f32"`, or `"f16"` or `"bf16"` in half the bytes (`Client.table`).
+        evict_after, evict_below, capacity, evict_floor: Which rows the servers delete (`Client.table`). They are said
+            of the table, so embeddings in one table say the same.
 
     Each call of `backward` is one step of the optimizer for the rows that it has gradients for: a row is pushed once,
     however often its id was looked up since. `torch.autograd.grad` pushes nothing. Under `torch.no_grad` rows are only
