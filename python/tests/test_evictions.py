@@ -51,10 +51,10 @@ def test_a_capacity_may_be_bytes(client: gannet.Client, name: str) -> None:
     assert table.stats().rows > 1000
 
 
-def test_rows_die_of_age_and_a_floor_holds_them(client: gannet.Client, name: str) -> None:
-    of_age = client.table(f"{name[:40]}-age", 1, shards=1, evict_after=1, **COUNTERS)
+def test_rows_die_of_age_and_a_floor_holds_them(client: gannet.Client) -> None:
+    of_age = client.table(f"age-{client.transport}", 1, shards=1, evict_after=1, **COUNTERS)
     floor: dict[str, Any] = {"evict_after": "1s", "evict_below": 0.5, "evict_floor": 800}
-    of_floor = client.table(f"{name[:40]}-floor", 1, shards=1, **floor, **COUNTERS)
+    of_floor = client.table(f"floor-{client.transport}", 1, shards=1, **floor, **COUNTERS)
     for table in (of_floor, of_age):
         table.push(np.arange(1000), ones(1000))
     wait_until(lambda: of_age.stats().rows == 500 and of_floor.stats().rows == 800)
