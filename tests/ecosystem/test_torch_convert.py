@@ -156,7 +156,7 @@ def test_weights_beyond_f16_are_refused(client, name):
 
 def test_each_table_has_its_capacity(client, name):
     model = nn.ModuleDict({"deep": nn.Embedding(9000, 6), "wide": nn.Embedding(9000, 1)})
-    convert(model, client, name, optimizer=SGD, shards=8, capacity=1000)
+    convert(model, client, name, shards=8, capacity=1000)
     for ids in torch.arange(9000).split(3000):
         (model["deep"](ids).sum() + model["wide"](ids).sum()).backward()
     tables, end = {model["deep"].table, model["wide"].table}, time.monotonic() + 60
