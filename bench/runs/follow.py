@@ -103,12 +103,12 @@ def main():
                 got = measure(o, model, followers)
                 results.setdefault((model, followers), []).append(got)
                 print(model, followers, f"{got[0]:.0f}", f"{got[1]:.3f}", len(got[2]), file=sys.stderr)
-    print("model\tfollowers\texamples_per_second\tserver_cpu_us_per_example\tage_median_s\tage_p99_s\tage_max_s")
+    print("model\tfollowers\texamples/s\tserver CPU, us an example\tage, median, s\tp99\tmost")
     for (model, followers), all_of in results.items():
         ages = sorted(age for _, _, some in all_of for age in some)
-        at = lambda share: f"{ages[min(len(ages) - 1, int(share * len(ages)))]:.3f}" if ages else "-"
+        at = lambda share: f"{ages[min(len(ages) - 1, int(share * len(ages)))]:.3f}" if ages else ""
         rate, used = (statistics.median(of[at] for of in all_of) for at in (0, 1))
-        print(f"{model}\t{followers}\t{rate:.0f}\t{used:.3f}\t{at(0.5)}\t{at(0.99)}\t{at(1)}")
+        print(f"{model}\t{followers}\t{rate:,.0f}\t{used:.3f}\t{at(0.5)}\t{at(0.99)}\t{at(1)}")
 
 
 main()
