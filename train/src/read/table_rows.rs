@@ -169,11 +169,13 @@ impl TableRows {
     }
 
     /// Goes on where the rows of another part of the data ended, whose labels are then checked together with these.
+    #[cfg(feature = "arrow")]
     pub(crate) fn follow(&mut self, before: &TableRows) {
         self.zeros |= before.zeros;
     }
 
     /// The next row has this number, from 0.
+    #[cfg(feature = "arrow")]
     pub(crate) fn begin_at(&mut self, row: u64) {
         self.rows = row;
     }

@@ -280,7 +280,8 @@ impl Shard {
     }
 
     /// Refuses a change of a key, as one step: its row died since the change was computed. Changes that a worker
-    /// computes on top of it, before it knows of that, are too late in the same way. So the refusal counts as a deletion.
+    /// computes on top of it, before it knows of that, are too late in the same way. So the refusal counts as a
+    /// deletion.
     pub(crate) fn refuse_row(&mut self, key: u64) {
         if let Some(sums) = &mut self.checksums {
             self.image.note_index(sums);

@@ -19,12 +19,12 @@ pub(crate) struct MirrorChange {
 pub(crate) struct Mirror {
     change: Mutex<Option<MirrorChange>>,
     waker: Mutex<Option<Box<dyn Fn() + Send>>>,
-    taken: Mutex<Option<Taken>>,
+    taken: Mutex<Option<TakenCut>>,
 }
 
 /// The last cut that was taken over.
 #[derive(Clone, Copy)]
-struct Taken {
+struct TakenCut {
     /// When, by the net's time.
     at: Duration,
     /// How old it was then.
@@ -57,13 +57,13 @@ impl Mirror {
 
     /// Notes that a cut of this age was taken over now.
     pub(crate) fn note(&self, cut: &FollowedCut, now: Duration, age: Duration) {
-        let taken = Taken { at: now, age, position: (cut.commands, cut.history) };
+        let taken = TakenCut { at: now, age, position: (cut.commands, cut.history) };
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken);
     }
 
     /// How old the rows here are, and their commands and history on the servers of the job. `None`: there are none yet.
     pub(crate) fn taken(&self, now: Duration) -> Option<(Duration, (u64, u64))> {
         let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.map(|Taken { at, age, position }| (now.saturating_sub(at) + age, position))
+        taken.map(|TakenCut { at, age, position }| (now.saturating_sub(at) + age, position))
     }
 }

@@ -38,8 +38,8 @@ pub(crate) struct RowNames {
 /// Chunks of a batch, each with when its rows were read: a version, and the incarnation of a server.
 pub(crate) type ReadChunks = Vec<(Chunk, [u64; 2])>;
 
-/// When the rows of another chunk of that batch were read: the lowest version of the chunks with some of its rows, of no
-/// incarnation.
+/// When the rows of another chunk of that batch were read: the lowest version of the chunks with some of its rows, of
+/// no incarnation.
 pub(crate) fn read_at_of(chunk: &Chunk, read: &ReadChunks) -> [u64; 2] {
     let has = |of: &Chunk| of.start < chunk.start + chunk.len && chunk.start < of.start + of.len;
     let versions = read.iter().filter(|(of, _)| has(of)).map(|(_, [version, _])| *version);

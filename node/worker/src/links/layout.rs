@@ -27,10 +27,11 @@ use crate::links::peer::Peer;
 use crate::links::state::Links;
 use crate::reads::own_push_filter::OwnPushFilter;
 use crate::requests::ids::Request;
-use crate::requests::in_flight::{PullPart, RequestWork};
-use crate::tables::table::Tables;
+use crate::requests::in_flight::{PullPart, PushInFlight, RequestWork};
+use crate::tables::table::{Tables, WorkerTable};
 use gannet_transport::Net;
 use gannet_wire::frames;
+use std::ops::Range;
 use std::time::Duration;
 
 /// A request for one of the new threads, and what decides its position among the others.
@@ -193,24 +194,7 @@ fn reassign_flight<N: Net>(
             }
         }
         RequestWork::Push(push) => {
-            let table = &tables[push.laid.table()];
-            let read: ReadChunks =
-                push.laid.chunks().iter().copied().zip(push.since.iter().copied()).collect();
-            let new = push.laid.cut_anew(&numbers, &table.schema, &table.owners);
-            let parts = new.end as usize;
-            push.keysets.resize(parts, 0);
-            if !read.is_empty() {
-                let chunks = &push.laid.chunks()[push.since.len()..];
-                push.since.extend(chunks.iter().map(|chunk| read_at_of(chunk, &read)));
-            }
-            if !push.slots.is_empty() {
-                numbers.iter().for_each(|&number| push.slots[number as usize] = Vec::new());
-                push.slots.resize(parts, Vec::new());
-            }
-            if !push.some.is_empty() {
-                push.some.resize_with(parts, || None);
-            }
-            for number in new {
+            for number in cut_push_anew(push, &numbers, &tables[push.laid.table()]) {
                 let chunk = push.laid.chunks()[number as usize];
                 let bytes = chunk.len * (8 + 4 * push.floats as u32);
                 add(false, chunk.start, chunk.peer as usize, number, true, bytes);
@@ -231,6 +215,26 @@ fn reassign_flight<N: Net>(
     }
     let added = (sorted.len() - before) as u32;
     flight.left = flight.left - numbers.len() as u32 + added;
+}
+
+/// Cuts these chunks of a push again, for shards with other owners. Returns the numbers of the new chunks.
+fn cut_push_anew(push: &mut PushInFlight, numbers: &[u32], table: &WorkerTable) -> Range<u32> {
+    let read: ReadChunks = push.laid.chunks().iter().copied().zip(push.since.iter().copied()).collect();
+    let new = push.laid.cut_anew(numbers, &table.schema, &table.owners);
+    let parts = new.end as usize;
+    push.keysets.resize(parts, 0);
+    if !read.is_empty() {
+        let chunks = &push.laid.chunks()[push.since.len()..];
+        push.since.extend(chunks.iter().map(|chunk| read_at_of(chunk, &read)));
+    }
+    if !push.slots.is_empty() {
+        numbers.iter().for_each(|&number| push.slots[number as usize] = Vec::new());
+        push.slots.resize(parts, Vec::new());
+    }
+    if !push.some.is_empty() {
+        push.some.resize_with(parts, || None);
+    }
+    new
 }
 
 /// For each table, the clock that all of these links have acknowledged, and the workers that had left as any of
