@@ -197,14 +197,13 @@ class Client:
                 `GroupFtrl`.
             evict_after: The servers delete the row of a key that was not pushed for so long: a number of seconds, or a
                 text such as `"90s"`, `"15m"`, `"12h"` or `"30d"`. The key then reads as its initial values.
-            evict_below: They delete a row whose weights have a smaller Euclidean norm, once it was not pushed for a
-                minute.
-            capacity: They delete the rows that were pushed least recently while the table has more than so many rows,
-                or bytes in a text with a unit such as `"4GiB"`.
+            evict_below: The servers delete a row whose weights have a smaller Euclidean norm, once it was not pushed
+                for a minute.
+            capacity: The servers delete the rows that were pushed least recently while the table has more than so many
+                rows, or bytes in a text with a unit such as `"4GiB"`.
             evict_floor: `evict_after` and `evict_below` leave at least so many rows, and half of the table in an hour.
-                The settings of `evict_after` to here are no part of the table. The servers keep the last ones that a
-                client told them. A client says them when it first opens the table, and one that says nothing of them
-                changes nothing.
+                These four settings are no part of the table. The servers keep the last ones that a client told them. A
+                client says them when it first opens the table, and one that says nothing of them changes nothing.
 
         Raises:
             InputError: The description is not valid, or the table is open with other settings of rows that die.

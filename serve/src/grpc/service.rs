@@ -84,7 +84,7 @@ fn status(error: &RequestError) -> Status {
 
 /// Answers a call of the service `inference.GRPCInferenceService`.
 pub async fn call(State(app): State<Arc<App>>, Path(name): Path<String>, request: Request) -> Response {
-    // Nothing of it is read: a stream, such as ModelStreamInfer, ends only when it has its answer.
+    // The body is not read. A client that streams (ModelStreamInfer) waits for this answer before it ends its stream.
     let Some(method) = Method::of(&name) else {
         return Status::unimplemented(format!("the service has no call {name}")).into_http();
     };
@@ -125,7 +125,7 @@ async fn answered(
         Method::ServerLive => unary(app, request, |Empty {}| Ok(Yes { yes: true })).await,
         Method::ServerReady => unary(app, request, |Empty {}| Ok(Yes { yes: unready().is_none() })).await,
         Method::ModelReady => {
-            // As Triton's server does, whose client takes an error for more than a no.
+            // Triton's server answers false here. Its client raises an exception for an error.
             let is_ready =
                 |of: ModelName| app.ready(&of.name, version(&of.version), has_token.is_ok()).is_ok();
             unary(app, request, |of| Ok(Yes { yes: is_ready(of) })).await

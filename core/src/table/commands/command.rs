@@ -279,20 +279,6 @@ impl Shard {
         self.journal.done();
     }
 
-    /// Refuses a change of a key, as one step: its row died since the change was computed. Changes that a worker
-    /// computes on top of it, before it knows of that, are too late in the same way. So the refusal counts as a
-    /// deletion.
-    pub(crate) fn refuse_row(&mut self, key: u64) {
-        if let Some(sums) = &mut self.checksums {
-            self.image.note_index(sums);
-        }
-        self.journal.begin();
-        self.journal.log(&mut self.image, HOT, HOT_BYTES);
-        self.journal.arm(&self.image);
-        self.record_deletion(key);
-        self.journal.done();
-    }
-
     /// Arms a step that takes a slot into use or frees it: it changes counters of the image, the row's head, and
     /// buckets, which the step logs as it goes.
     fn arm_slot(&mut self, slot: u32) {

@@ -1,6 +1,6 @@
 //! The ring of deletions: the key of each of the last deleted rows, and the command that deleted it. It is part of the
-//! image. A change that was refused because its row had died is there, too. Who reads the changes of a shard learns
-//! from the ring which rows are gone, unless it has forgotten some of them since.
+//! image. Who reads the changes of a shard learns from it which rows are gone, unless the ring has forgotten some of
+//! them since.
 
 use crate::image::layout::*;
 use crate::limits::DELETIONS_MAX;

@@ -1,6 +1,5 @@
 //! Changes of state that were computed before their row died. A change holds only together with the row that its worker
-//! has read. So a shard refuses it if the row was deleted since. It also refuses what was computed on top of a refused
-//! change by a worker that did not know of that: a pull may lack earlier pushes of its worker, which then adds them.
+//! has read. So a shard refuses it if the row was deleted since.
 //!
 //! A refused row travels on as a row that is not finite: its first float is [`REFUSED`]. So the loop of a push has no
 //! case for it, and a copy that replays the push refuses the same rows without deciding anything.

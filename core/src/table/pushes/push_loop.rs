@@ -187,7 +187,7 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
                     slots[j] = shard.insert_row(key, next).map_err(|e| (j as u32, e))?;
                     applied.applied += 1;
                 } else {
-                    drop_row(shard, key, value, applied);
+                    drop_row(shard, value, applied);
                 }
                 continue;
             }
@@ -196,7 +196,7 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
         next.copy_from_slice(shard.image.row(slot).floats(stored));
         effect.apply(isa, rule, next, value, chance);
         if !sound(rule, key, value, next) {
-            drop_row(shard, key, value, applied);
+            drop_row(shard, value, applied);
             continue;
         }
         shard.write_row::<JOURNAL>(slot, next.len(), |row| row.copy_from_slice(next));
@@ -208,12 +208,8 @@ fn apply_rule<I: Isa, U: Update, W: Width, E: Effect, const JOURNAL: bool>(
 /// Counts a row that cannot be applied, which is a step all the same.
 #[cold]
 #[inline(never)]
-fn drop_row(shard: &mut Shard, key: u64, value: &[f32], applied: &mut Applied) {
-    if is_refused(value) {
-        applied.refused += 1;
-        return shard.refuse_row(key);
-    }
-    applied.not_finite += 1;
+fn drop_row(shard: &mut Shard, value: &[f32], applied: &mut Applied) {
+    *(if is_refused(value) { &mut applied.refused } else { &mut applied.not_finite }) += 1;
     shard.skip_step();
 }
 

@@ -176,8 +176,6 @@ impl World {
         for (i, (&key, value)) in keys.iter().zip(&values).enumerate() {
             if since.as_ref().is_some_and(|(deaths, _)| deaths[i] != self.died(key)) {
                 refused += 1;
-                // What was computed on top of a refused change is too late as well.
-                *self.deaths.entry(key).or_default() += 1;
                 continue;
             }
             let row = self.rows.entry(key).or_default();
@@ -326,6 +324,30 @@ fn a_full_shard_keeps_its_old_intercept_and_frees_the_next_row() {
     assert_eq!(world.evicted, [0, 0, 1]);
     assert!(world.rows.len() == 2 && world.rows.contains_key(&INTERCEPT_KEY), "{:?}", world.rows.keys());
     world.check();
+}
+
+/// A copy that was filled knows no deletions of before. Once it is the owner, it refuses the changes of rows that were
+/// read before the fill, and applies those of rows that were read since.
+#[test]
+fn a_filled_copy_refuses_changes_of_rows_that_it_does_not_know_to_have_died() {
+    let schema = Schema { shards: 1, ..Schema::scalar("t", Rule::Add(Add)) };
+    let mut owner = Shards::open(&Store::memory(), &schema, 0..1).unwrap();
+    let name = |seq| PushName { pusher: 1, incarnation: 1, seq, row: 0 };
+    owner.push(&name(1), Write::Gradient, &[7, 8], None, &[1.0, 1.0]).unwrap();
+    let before = owner.snapshot_version();
+    assert!(owner.free(7));
+    let births = [(0, owner.births()[0])];
+    let mut copy = Shards::open_copies(&Store::memory(), &schema, owner.identity(), &births).unwrap();
+    let rest = owner.fill(0, 0, 1000, 1, |record| copy.replay(record).unwrap()).unwrap();
+    assert_eq!(owner.fill(0, rest, 1000, 2, |record| copy.replay(record).unwrap()), None);
+    let since = owner.snapshot_version();
+    let mut taker = Shards::of_copies(vec![copy], 2).unwrap();
+    for (seq, version, refused) in [(2, before, 2), (3, since, 0)] {
+        let since = Some(ReadAt { version, here: false });
+        let options = PushOptions { clock: 0, total: 2, since };
+        let applied = taker.push_at(&name(seq), options, Write::Change, &[7, 8], None, &[1.0, 1.0]).unwrap();
+        assert_eq!((applied.refused, applied.applied), (refused, 2 - refused), "read at {version}");
+    }
 }
 
 /// Keys that come once and never again: the rows that die make room for the next, and the images stop growing.

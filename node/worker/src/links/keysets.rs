@@ -38,10 +38,11 @@ pub(crate) struct RowNames {
 /// Chunks of a batch, each with when its rows were read: a version, and the incarnation of a server.
 pub(crate) type ReadChunks = Vec<(Chunk, [u64; 2])>;
 
-/// When the rows of another chunk of that batch were read: the lowest version of the chunks with some of its rows, of
-/// no incarnation.
+/// When the rows of another chunk of that batch were read: the lowest version of the chunks with some of its rows. The
+/// incarnation is 0, because other servers may have answered. Chunks that were cut again have no rows.
 pub(crate) fn read_at_of(chunk: &Chunk, read: &ReadChunks) -> [u64; 2] {
-    let has = |of: &Chunk| of.start < chunk.start + chunk.len && chunk.start < of.start + of.len;
+    let has =
+        |of: &Chunk| of.len > 0 && of.start < chunk.start + chunk.len && chunk.start < of.start + of.len;
     let versions = read.iter().filter(|(of, _)| has(of)).map(|(_, [version, _])| *version);
     [versions.min().unwrap_or(0), 0]
 }
@@ -130,5 +131,20 @@ impl KeptKeysets {
         for (chunk, part) in self.laid.chunks().iter().zip(&self.parts) {
             peers[chunk.peer as usize].keysets.release(part.keep);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_counts_as_read_when_the_first_of_those_with_its_rows_was() {
+        let chunk = |start, len| Chunk { peer: 0, start, len, row: 0 };
+        // The second one was cut again.
+        let read = vec![(chunk(0, 40), [9, 1]), (chunk(40, 0), [0, 0]), (chunk(40, 40), [7, 2])];
+        assert_eq!(read_at_of(&chunk(0, 80), &read), [7, 0]);
+        assert_eq!(read_at_of(&chunk(10, 30), &read), [9, 0]);
+        assert_eq!(read_at_of(&chunk(80, 10), &read), [0, 0], "nobody has read them");
     }
 }

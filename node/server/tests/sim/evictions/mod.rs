@@ -3,7 +3,7 @@
 //!
 //! A worker pulls the sum of a key and pushes the change that makes it its next target. Only this worker has the key.
 //! So each sum is 0 or the last target, unless a change that was computed from a row that died was added to the next
-//! row, or a row that died is there again.
+//! row, or a row that died is there again. A refused push leaves the sum before it.
 
 mod failover;
 
@@ -63,17 +63,17 @@ impl Setter {
         let pull = self.worker.begin_pull(self.table, cut.clone(), Read::State, Vec::new(), true).unwrap();
         let pulled = self.worker.finish_pull(pull).unwrap();
         for (key, sum) in cut.keys().iter().zip(&pulled.values) {
-            let last = self.set.get(key);
-            let [target, before] = last.copied().unwrap_or_default();
+            let [target, before] = self.set.get(key).copied().unwrap_or_default();
             // A server that has other threads, or another one, refuses a change if it cannot know whether its row died.
-            let is_refused = *sum == before && self.worker.counters().refused > 0;
-            assert!(
-                [0.0, target].contains(sum) || is_refused,
-                "{context}: key {key} has {sum}, not {target}"
-            );
-            self.kept += u64::from(*sum != 0.0 && *sum != target);
-            self.died += u64::from(*sum == 0.0 && last.is_some());
+            assert!([0.0, target, before].contains(sum), "{context}: key {key} has {sum}, not {target}");
+            self.died += u64::from(*sum == 0.0 && target != 0.0);
+            if ![0.0, target].contains(sum) {
+                self.kept += 1;
+                self.set.insert(*key, [*sum, 0.0]);
+            }
         }
+        let refused = self.worker.counters().refused;
+        assert!(self.kept <= refused, "{context}: {} pushes are gone, {refused} were refused", self.kept);
         self.held = Some((pull, cut, pulled.values));
     }
 
