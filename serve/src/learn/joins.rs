@@ -56,11 +56,16 @@ impl Joins {
         }
         self.order.push_back((self.next, id.to_owned(), now));
         self.next += 1;
+        self.forget_joined();
+        self.expire(now)
+    }
+
+    /// Takes those that are kept no more out of the order, once they are most of it.
+    fn forget_joined(&mut self) {
         if self.order.len() > 2 * self.kept.len() + SPARE {
             let kept = &self.kept;
             self.order.retain(|(number, id, _)| kept.get(id).is_some_and(|kept| kept.number == *number));
         }
-        self.expire(now)
     }
 
     /// Forgets those that are too old or too many. Returns how many.
@@ -91,6 +96,7 @@ impl Joins {
         if let Some(kept) = self.kept.remove(id) {
             self.bytes -= bytes_of(id, &kept.line);
         }
+        self.forget_joined();
     }
 
     /// Predictions that wait, and their bytes.
