@@ -60,7 +60,7 @@ impl Joins {
         self.expire(now)
     }
 
-    /// Takes those that are kept no more out of the order, once they are most of it.
+    /// Drops the entries of the order whose predictions are kept no more, once they are most of it.
     fn forget_joined(&mut self) {
         if self.order.len() > 2 * self.kept.len() + SPARE {
             let kept = &self.kept;

@@ -278,7 +278,7 @@ impl FullPass {
 }
 
 /// Which rows go when only `target` rows stay, the newest: those below a version, and so many of this version. Of a
-/// shard with many slots a sample of them answers. The intercept stays, however old it is: it must not count here.
+/// shard with many slots a sample of them answers. The intercept never goes, so it does not count here.
 fn oldest_versions(shard: &mut Shard, target: u64) -> (u64, u64) {
     let step = (shard.high_water() as usize).div_ceil(EVICT_SAMPLE).max(1);
     let mut versions: Vec<u64> = Vec::new();

@@ -114,7 +114,7 @@ impl KeptPulls {
 
 impl KeptKeysets {
     /// When the rows of each part of a push were read. A part that has rows of several parts of the pull counts as read
-    /// when the first of them was.
+    /// when the first of them was. For other keys than those of the pull nobody knows it.
     fn read_at(&self, laid: &Relayout, same: bool) -> Vec<[u64; 2]> {
         if same {
             return self.parts.iter().map(|part| part.read_at).collect();
